@@ -1,0 +1,109 @@
+"""`POST /agent/v1/sync`: one idempotent long-poll between a fleet's agent and the control plane.
+
+Whole state goes both ways. `epoch` is the fencing token: the control plane raises it for every new holder of the
+fleet's lease, and both sides refuse a lower one. 409 `stale_epoch`: the lease moved on, sync without an epoch to ask
+for it. 410 `superseded`: another boot holds it, stop acting.
+"""
+
+from enum import StrEnum
+
+from control_plane.contracts.deployment import DesiredDeployment
+from control_plane.contracts.wire import Wire
+
+LEASE_TTL_S = 15.0
+
+
+class DeploymentPhase(StrEnum):
+    """What an agent sees of a deployment."""
+
+    PENDING = "pending"
+    PROVISIONING = "provisioning"
+    READY = "ready"
+    DEGRADED = "degraded"
+    RETIRING = "retiring"
+    GONE = "gone"
+
+
+class ObservedPool(Wire):
+    """Replicas of one role: wanted by the generation the agent acts on, and ready."""
+
+    role: str
+    desired_replicas: int
+    ready_replicas: int
+
+
+class ObservedDeployment(Wire):
+    """`inflight` and `queued` are requests inside the engine, null when they could not be read (null is not 0).
+    `message` says what is wrong, for people."""
+
+    deployment_id: str
+    observed_generation: int
+    phase: DeploymentPhase
+    pools: list[ObservedPool]
+    inflight: int | None = None
+    queued: int | None = None
+    message: str = ""
+
+
+class CommandState(StrEnum):
+    """How far a command got; the last four never change again."""
+
+    ACCEPTED = "accepted"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+
+
+class CommandKind(StrEnum):
+    """What a fleet may be told beside its desired state. `drain`: done when no request is left inside the engine."""
+
+    DRAIN = "drain"
+
+
+class Command(Wire):
+    """An order to one fleet; `seq` grows per fleet and `epoch` is the lease it was issued under."""
+
+    id: str
+    seq: int
+    epoch: int
+    kind: CommandKind
+    deadline_s: float
+
+
+class CommandAck(Wire):
+    """What became of a command; repeated until the control plane stops listing it."""
+
+    command_id: str
+    state: CommandState
+    result: str = ""
+
+
+class AgentSyncRequest(Wire):
+    """`epoch` is null until a lease was granted. `seen_generation` is the desired state that the agent has stored."""
+
+    boot_id: str
+    release: str
+    epoch: int | None
+    seen_generation: int
+    deployments: list[ObservedDeployment]
+    acks: list[CommandAck]
+    wait_s: float
+
+
+class DesiredState(Wire):
+    """All that a fleet shall run. The agent is done with it when `observed_generation` reached `generation`."""
+
+    generation: int
+    deployments: list[DesiredDeployment]
+
+
+class AgentSyncAnswer(Wire):
+    """`desired` is null when `seen_generation` is current."""
+
+    epoch: int
+    lease_ttl_s: float
+    generation: int
+    desired: DesiredState | None
+    commands: list[Command]
+    next_wait_s: float

@@ -1,0 +1,341 @@
+"""What operators and team admins read and write: the REST shapes behind the `meridian` CLI and the dashboard.
+
+Money is a string of exact decimals. `null` means not observed, never 0. Every list is paged: `{data, next_cursor}`.
+"""
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from pydantic import Field
+
+from control_plane.contracts.agent_sync import DeploymentPhase
+from control_plane.contracts.deployment import PoolRole
+from control_plane.contracts.keys import Scope
+from control_plane.contracts.snapshot import TrafficState
+from control_plane.contracts.wire import Document, Wire
+
+Item = TypeVar("Item")
+
+
+class Page(Wire, Generic[Item]):
+    """One page of a list; `next_cursor` is null on the last."""
+
+    data: list[Item]
+    next_cursor: str | None = None
+
+
+class Problem(Wire):
+    """The body of every refusal: what is wrong, and what to do. `numbers` are what a safety rule counted."""
+
+    code: str
+    message: str
+    rule: str | None = None
+    numbers: dict[str, str] = Field(default_factory=dict)
+
+
+class OperatorScope(StrEnum):
+    """What an operator token may do."""
+
+    READ = "read"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+class OperatorTokenRequest(Document):
+    """A new operator token; it ends after `ttl_s` seconds."""
+
+    name: str = Field(min_length=1, max_length=100)
+    scopes: list[OperatorScope] = Field(min_length=1)
+    ttl_s: int = Field(default=86_400, ge=60, le=90 * 86_400)
+
+
+class OperatorTokenCreated(Wire):
+    """`token` is shown this once."""
+
+    id: str
+    token: str
+    expires_at: datetime
+
+
+class EnrolmentTokenRequest(Document):
+    """A one-time token for an agent (`subject` is its fleet) or an edge (`subject` is its region)."""
+
+    kind: str = Field(pattern="^(agent|edge)$")
+    subject: str
+    ttl_s: int = Field(default=3_600, ge=60, le=7 * 86_400)
+
+
+class EnrolmentTokenCreated(Wire):
+    """`token` is shown this once and works once."""
+
+    token: str
+    expires_at: datetime
+
+
+class TeamRequest(Document):
+    """A new team."""
+
+    name: str = Field(min_length=1, max_length=100)
+    slug: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+
+
+class TeamView(Wire):
+    """A team."""
+
+    id: str
+    slug: str
+    name: str
+    created_at: datetime
+
+
+class KeyRequest(Document):
+    """A new API key of a team."""
+
+    name: str = Field(min_length=1, max_length=100)
+    scopes: list[Scope] = Field(default_factory=lambda: [Scope.INFERENCE], min_length=1)
+    expires_at: datetime | None = None
+
+
+class KeyView(Wire):
+    """A key without its secret."""
+
+    id: str
+    team_id: str
+    name: str
+    hint: str
+    scopes: list[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class KeyCreated(KeyView):
+    """`secret` is shown this once."""
+
+    secret: str
+
+
+class OperationKind(StrEnum):
+    """What an operator may order."""
+
+    DRAIN = "drain"
+    RESTORE = "restore"
+
+
+class OperationState(StrEnum):
+    """How far an operation is; the last four never change again."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+
+
+class StepState(StrEnum):
+    """How far a step is."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class OperationRequest(Document):
+    """`deadline_s` is how long open requests may finish. `dry_run` answers the plan and changes nothing.
+
+    The header `Idempotency-Key` makes a repeat answer the first operation again.
+    """
+
+    kind: OperationKind
+    datacenter: str
+    reason: str = Field(min_length=1, max_length=500)
+    deadline_s: float = Field(default=600.0, gt=0, le=86_400)
+    force: bool = False
+    dry_run: bool = False
+
+
+class OperationPlan(Wire):
+    """What an operation will do, before it does it. Counts are null when nobody reported them."""
+
+    kind: OperationKind
+    datacenter: str
+    traffic_state: TrafficState
+    steps: list[str]
+    models: list[str]
+    open_requests: int | None
+    remaining_datacenters: dict[str, list[str]]
+    refusal: Problem | None = None
+
+
+class StepView(Wire):
+    """A step; `detail` says in words what it waits for or what it found."""
+
+    seq: int
+    name: str
+    state: StepState
+    detail: str
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class OperationView(Wire):
+    """An operation."""
+
+    id: str
+    kind: OperationKind
+    datacenter: str
+    state: OperationState
+    reason: str
+    requested_by: str
+    forced: bool
+    created_at: datetime
+    finished_at: datetime | None
+    deadline_at: datetime
+    error: str | None
+    steps: list[StepView]
+
+
+class OperationAnswer(Wire):
+    """The plan, and the operation unless it was a dry run or refused."""
+
+    plan: OperationPlan
+    operation: OperationView | None
+
+
+class PoolStatus(Wire):
+    """Replicas of one role."""
+
+    role: PoolRole
+    desired_replicas: int
+    ready_replicas: int | None
+
+
+class DeploymentStatus(Wire):
+    """A deployment as last observed."""
+
+    id: str
+    model: str
+    fleet: str
+    phase: DeploymentPhase
+    generation: int
+    observed_generation: int | None
+    pools: list[PoolStatus]
+    inflight: int | None
+    queued: int | None
+    message: str
+
+
+class FleetStatus(Wire):
+    """A fleet and its agent; `lease_age_s` is null when no agent ever held the lease."""
+
+    id: str
+    agent: str | None
+    epoch: int | None
+    lease_live: bool
+    lease_age_s: float | None
+
+
+class DatacenterStatus(Wire):
+    """A datacenter."""
+
+    id: str
+    region: str
+    traffic_state: TrafficState
+    weight: int
+    open_requests: int | None
+    fleets: list[FleetStatus]
+    deployments: list[DeploymentStatus]
+
+
+class EdgeStatus(Wire):
+    """An edge. `behind` counts the snapshot versions that it has not acknowledged."""
+
+    id: str
+    region: str
+    live: bool
+    release: str | None
+    acked_version: int | None
+    behind: int | None
+    nack: str | None
+    last_seen_age_s: float | None
+    open_requests: dict[str, int]
+
+
+class StatusView(Wire):
+    """Everything `meridian status` shows."""
+
+    lineage: int
+    snapshot_version: int
+    datacenters: list[DatacenterStatus]
+    edges: list[EdgeStatus]
+    running_operations: list[OperationView]
+    as_of: datetime
+
+
+class UsageGroup(StrEnum):
+    """What usage may be grouped by."""
+
+    MODEL = "model"
+    TEAM = "team"
+    KEY = "key"
+    DATACENTER = "datacenter"
+
+
+class UsageRow(Wire):
+    """Sums of one group; what it is not grouped by is null."""
+
+    model: str | None = None
+    team: str | None = None
+    key: str | None = None
+    datacenter: str | None = None
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost_usd: Decimal
+
+
+class UsageSummary(Wire):
+    """Usage from `start` (inclusive) to `end` (exclusive)."""
+
+    start: datetime
+    end: datetime
+    rows: list[UsageRow]
+    total: UsageRow
+
+
+class GenerationView(Wire):
+    """One request's usage record."""
+
+    request_id: str
+    team_id: str
+    key_id: str
+    model: str
+    datacenter: str
+    outcome: str
+    streamed: bool
+    http_status: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost_usd: Decimal
+    price_version: str
+    attempts: int
+    created_at: datetime
+    duration_ms: float
+    ttft_ms: float | None
+
+
+class AuditView(Wire):
+    """One audit event."""
+
+    id: str
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    reason: str | None

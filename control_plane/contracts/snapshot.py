@@ -1,0 +1,132 @@
+"""The routing snapshot: everything an edge needs to serve while all above it is down, except keys.
+
+Signed by the control plane, versioned by (lineage, version), without expiry. An edge takes a newer one only if its
+signature, its shape and its meaning are right; otherwise it keeps the old one and says why (NACK).
+"""
+
+import base64
+from enum import StrEnum
+
+from pydantic import ValidationError
+
+from control_plane.contracts.pricing import Price
+from control_plane.contracts.signing import SigningKey, VerifyKey
+from control_plane.contracts.wire import Wire
+
+
+class TrafficState(StrEnum):
+    """What operators intend for a datacenter's traffic; health is not stored here."""
+
+    ACTIVE = "active"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    FAILED = "failed"
+    RECOVERING = "recovering"
+    WARMING = "warming"
+
+
+class SnapshotDatacenter(Wire):
+    """`weight` is 0 (no new requests) to 10,000."""
+
+    id: str
+    region: str
+    state: TrafficState
+    weight: int
+
+
+class SnapshotRoute(Wire):
+    """One place where a model is served. `ingress_url` is the fleet's frontend, without `/v1`."""
+
+    deployment_id: str
+    fleet_id: str
+    datacenter_id: str
+    ingress_url: str
+
+
+class SnapshotModel(Wire):
+    """A model that the edge offers. With no routes, `unroutable_reason` must say why."""
+
+    id: str
+    display_name: str
+    created_s: int
+    owned_by: str
+    context_window: int
+    max_output_tokens: int
+    price: Price
+    routes: list[SnapshotRoute]
+    unroutable_reason: str | None = None
+
+
+class Snapshot(Wire):
+    """What edges route by."""
+
+    lineage: int
+    version: int
+    built_at_s: float
+    datacenters: list[SnapshotDatacenter]
+    models: list[SnapshotModel]
+
+
+class SnapshotRefused(Exception):
+    """The snapshot must not be used; the message says why."""
+
+
+class SignedSnapshot(Wire):
+    """A snapshot on the wire and on disk: the exact bytes that were signed, as text."""
+
+    key_id: str
+    signature: str
+    body: str
+
+    @classmethod
+    def seal(cls, snapshot: Snapshot, key: SigningKey) -> "SignedSnapshot":
+        body = snapshot.model_dump_json()
+        signature = base64.urlsafe_b64encode(key.sign(body.encode())).decode()
+        return cls(key_id=key.public.key_id, signature=signature, body=body)
+
+    def open(self, keys: list[VerifyKey]) -> Snapshot:
+        """The snapshot, once its signature and its meaning are right.
+
+        Raises:
+            SnapshotRefused: unknown key, wrong signature, wrong shape or wrong meaning.
+        """
+        key = next((key for key in keys if key.key_id == self.key_id), None)
+        if key is None:
+            raise SnapshotRefused(f"signed by an unknown key {self.key_id}")
+        try:
+            signature = base64.urlsafe_b64decode(self.signature)
+        except ValueError as error:
+            raise SnapshotRefused("the signature is no base64") from error
+        if not key.verify(self.body.encode(), signature):
+            raise SnapshotRefused("the signature does not fit")
+        try:
+            snapshot = Snapshot.model_validate_json(self.body)
+        except ValidationError as error:
+            first = error.errors()[0]["loc"]
+            raise SnapshotRefused(f"malformed: {error.error_count()} faults, the first at {first}") from error
+        check_meaning(snapshot)
+        return snapshot
+
+
+def check_meaning(snapshot: Snapshot) -> None:
+    """Refuses a snapshot that is well-formed and still wrong.
+
+    Raises:
+        SnapshotRefused: a route to an unknown datacenter, a weight out of range, or a model lost without a reason.
+    """
+    datacenters = {datacenter.id: datacenter for datacenter in snapshot.datacenters}
+    for datacenter in snapshot.datacenters:
+        if not 0 <= datacenter.weight <= 10_000:
+            raise SnapshotRefused(f"datacenter {datacenter.id} has weight {datacenter.weight}")
+    for model in snapshot.models:
+        for route in model.routes:
+            if route.datacenter_id not in datacenters:
+                raise SnapshotRefused(f"model {model.id} is routed to an unknown datacenter {route.datacenter_id}")
+        routable = any(datacenters[route.datacenter_id].weight > 0 for route in model.routes)
+        if not routable and not model.unroutable_reason:
+            raise SnapshotRefused(f"model {model.id} has no routable datacenter and no reason for it")
+
+
+def is_newer(candidate: Snapshot, current: Snapshot | None) -> bool:
+    """Whether `candidate` replaces `current`: a higher lineage always does, then a higher version."""
+    return current is None or (candidate.lineage, candidate.version) > (current.lineage, current.version)

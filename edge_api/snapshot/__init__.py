@@ -1,0 +1,1 @@
+"""The routing snapshot on this edge: fetched, checked, kept on disk, put to use."""
