@@ -1,1 +1,1 @@
-"""The edge: one OpenAI-compatible endpoint in front of every datacenter, stateless but for an unshipped usage outbox."""
+"""The edge: one OpenAI-compatible endpoint before every datacenter, stateless but for an unshipped usage outbox."""
