@@ -1,0 +1,93 @@
+"""One child process: what it is, how it starts, how it stops. Every child leads its own session.
+
+Own session: Ctrl-C in the terminal reaches only `meridian up`, which then stops its children in order; and whatever a
+child starts can be ended with it, by process group.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.local import shim
+from infra.local.errors import StackRefused
+
+POLL_S = 0.02
+KILL_WAIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """A process to run. `env` is its whole environment. `rights` are options of the shim that drops rights first."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    log_path: Path
+    cwd: str = "/"
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_grace_s: float = 10.0
+    rights: tuple[str, ...] = field(default=())
+
+
+def start(spec: ProcessSpec) -> subprocess.Popen[bytes]:
+    """Starts it with its output appended to its log. Raises StackRefused when the program cannot be run."""
+    argv = list(spec.argv)
+    if spec.rights:
+        argv = [interpreter(), "-I", "-S", str(Path(shim.__file__)), *spec.rights, "--", *argv]
+    spec.log_path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with spec.log_path.open("ab") as log:
+            return subprocess.Popen(
+                argv, env=spec.env, cwd=spec.cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise StackRefused(f"{spec.name} cannot be started: {error.strerror} ({argv[0]})") from error
+
+
+def stop(process: subprocess.Popen[bytes], spec: ProcessSpec) -> int:
+    """Asks it to stop, waits `stop_grace_s`, then kills what is left of its group. Returns its exit code."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(spec.stop_signal)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(spec.stop_grace_s)
+    kill_group(process.pid)
+    return process.wait(KILL_WAIT_S)
+
+
+def kill_group(leader_pid: int) -> None:
+    """Kills every process of a group that we made; none is left is fine."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader_pid, signal.SIGKILL)
+
+
+def wait_gone(pid: int, deadline_s: float) -> bool:
+    """Whether a process that is not our child ended within `deadline_s`."""
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def interpreter() -> str:
+    """The Python below any virtual environment: an account without access to the environment can still run it."""
+    base = getattr(sys, "_base_executable", "")
+    return base or sys.executable
+
+
+def log_tail(path: Path, lines: int = 3) -> str:
+    """The last lines of a log in one, for an error message."""
+    with contextlib.suppress(OSError):
+        text = path.read_bytes()[-4096:].decode(errors="replace").strip().splitlines()
+        return " | ".join(line.strip() for line in text[-lines:])
+    return ""

@@ -1,0 +1,71 @@
+"""Which port is whose. All ports of a stack are computed from one base, so that several stacks live side by side."""
+
+import socket
+from dataclasses import dataclass
+
+from infra.local.errors import StackRefused
+
+HOST = "127.0.0.1"
+EDGES_MAX = 10
+REPLICAS_MAX = 10
+BLOCK = 100
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports of the stack that begins at `base`."""
+
+    base: int
+
+    def edge(self, index: int) -> int:
+        """An edge's public port."""
+        return self.base + index
+
+    def control_plane(self, index: int) -> int:
+        """A control-plane replica's port."""
+        return self.base + 10 + index
+
+    @property
+    def postgres(self) -> int:
+        """Postgres."""
+        return self.base + 20
+
+    @property
+    def valkey(self) -> int:
+        """Valkey."""
+        return self.base + 21
+
+    def datacenter(self, index: int) -> int:
+        """The first of a datacenter's hundred ports; Dynamo's frontend listens on it."""
+        return self.base + BLOCK * (index + 1)
+
+    def agent(self, index: int) -> int:
+        """The agent's health and metrics."""
+        return self.datacenter(index) + 2
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now; another process may still take it first."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Whether we could listen on a loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def require_free(wanted: dict[str, int]) -> None:
+    """Raises StackRefused with every port that is taken and what it was for."""
+    taken = [f"{port} ({name})" for name, port in wanted.items() if not is_free(port)]
+    if taken:
+        raise StackRefused(
+            f"another program listens on port {', '.join(taken)}; stop it, or choose other ports with --port-base N"
+        )
