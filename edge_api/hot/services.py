@@ -1,0 +1,143 @@
+"""What a request on the hot path needs from the rest of the edge, named by what it calls.
+
+Built once, by the process's entry point. Everything but the look-up of an unknown key is synchronous: the hot path
+never waits for anything but the client and the datacenter.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from control_plane.contracts.clock import Clock
+from control_plane.contracts.keys import Principal
+from control_plane.contracts.usage import UsageOpen, UsageRecord
+from edge_api.hot.fields import ChatFields
+from edge_api.routing.table import Route, RoutedModel, RoutingTable
+
+MEBIBYTE = 1 << 20
+
+
+class KeyDirectoryAway(Exception):
+    """Nobody can say now whether the key is good: 503, never 401."""
+
+
+class TooManyUnknownKeys(Exception):
+    """This client address asked for too many unknown keys: 429."""
+
+
+class OutboxFull(Exception):
+    """The usage outbox has reached its bound: a request that cannot be metered is not served (503)."""
+
+
+class TableHolder(Protocol):
+    """Holds the routing table of the snapshot in use."""
+
+    @property
+    def current(self) -> RoutingTable | None: ...
+
+
+class Keyring(Protocol):
+    """Who a key's digest speaks for. A revoked or expired key is never cached."""
+
+    def cached(self, digest: str) -> Principal | None: ...
+
+    async def find(self, digest: str, client_address: str) -> Principal | None:
+        """Raises: KeyDirectoryAway, TooManyUnknownKeys."""
+        ...
+
+
+class Chooser(Protocol):
+    """Chooses the datacenter of a request, and learns from what became of it."""
+
+    def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str]) -> Route | None: ...
+
+    def failed(self, datacenter_id: str) -> None: ...
+
+    def succeeded(self, datacenter_id: str) -> None: ...
+
+
+class RetryBudget(Protocol):
+    """Bounds retries to a share of requests, so that a retry storm cannot start here."""
+
+    def note_request(self) -> None: ...
+
+    def allow(self) -> bool: ...
+
+
+class Outbox(Protocol):
+    """The usage journal on disk. A frame is in the file (write(2) returned) when the call returns.
+
+    Raises:
+        OutboxFull, OSError: the frame is not in the file.
+    """
+
+    def open(self, frame: UsageOpen) -> None: ...
+
+    def record(self, frame: UsageRecord) -> None: ...
+
+
+class OpenRequests(Protocol):
+    """How many requests this edge has open in each datacenter."""
+
+    def enter(self, datacenter_id: str) -> None: ...
+
+    def leave(self, datacenter_id: str) -> None: ...
+
+
+class HotMetrics(Protocol):
+    """Counters of the hot path. Labels are bounded sets: statuses, datacenters, kinds of failure."""
+
+    def answered(self, status: int) -> None: ...
+
+    def first_byte(self, ttft_s: float) -> None: ...
+
+    def upstream_failed(self, datacenter_id: str, kind: str) -> None: ...
+
+    def retried(self) -> None: ...
+
+    def unsettled(self) -> None:
+        """A usage record could not be written: its `open` frame stays for the witness to settle."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes, times in seconds.
+
+    `first_byte_timeout_s` is how long a datacenter may be silent before its answer begins, `idle_timeout_s` between two
+    pieces of it; `client_stall_timeout_s` how long a client may leave its answer unread; `pool_idle_s` how long an
+    upstream connection is kept without use.
+    """
+
+    max_body_bytes: int = 32 * MEBIBYTE
+    max_header_bytes: int = 64 * 1024
+    max_answer_bytes: int = 64 * MEBIBYTE
+    max_event_bytes: int = 8 * MEBIBYTE
+    max_pipelined: int = 8
+    max_attempts: int = 3
+    header_timeout_s: float = 15.0
+    body_timeout_s: float = 120.0
+    connect_timeout_s: float = 2.0
+    first_byte_timeout_s: float = 300.0
+    idle_timeout_s: float = 120.0
+    client_stall_timeout_s: float = 120.0
+    linger_s: float = 5.0
+    pool_idle_s: float = 55.0
+    pool_max_idle: int = 512
+    pool_max_open: int = 20_000
+
+
+@dataclass(slots=True)
+class Services:
+    """All that a request needs."""
+
+    table: TableHolder
+    keyring: Keyring
+    chooser: Chooser
+    retries: RetryBudget
+    outbox: Outbox
+    open_requests: OpenRequests
+    clock: Clock
+    limits: Limits
+    metrics: HotMetrics
+    session_key: Callable[[Mapping[bytes, bytes], ChatFields, str], str]
