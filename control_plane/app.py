@@ -1,0 +1,126 @@
+"""The control plane's process: migrate, connect, answer requests, run the loops, and stop in order."""
+
+import asyncio
+import importlib
+import importlib.util
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from sqlalchemy.exc import DBAPIError
+
+import migrations
+from control_plane import errors, health
+from control_plane.context import AppContext
+from control_plane.contracts import ids, logs
+from control_plane.contracts.clock import Clock, SystemClock
+from control_plane.contracts.signing import SigningKey
+from control_plane.contracts.version import RELEASE
+from control_plane.db import Database
+from control_plane.identity.cache import Identities
+from control_plane.middleware import AccessLog, Limits
+from control_plane.settings import Settings
+from control_plane.wakeup import Wakeups
+
+log = structlog.get_logger()
+
+SLICES = (
+    "identity", "audit", "tenancy", "usage", "topology", "agents", "operations", "routing", "capacity", "dashboard")
+RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
+SHUTDOWN_GRACE_S = 5
+
+
+def build_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
+    """The ASGI app of one replica; nothing is opened before its lifespan starts."""
+    chosen = clock or SystemClock()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with running(settings, chosen) as context:
+            app.state.context = context
+            yield
+
+    app = FastAPI(title="Meridian control plane", version=RELEASE, lifespan=lifespan)
+    app.add_middleware(Limits, max_body_bytes=settings.max_body_bytes, deadline_s=settings.request_deadline_s)
+    app.add_middleware(AccessLog, clock=chosen)
+    errors.install(app)
+    app.include_router(health.router)
+    for router in _routers():
+        app.include_router(router)
+    return app
+
+
+@asynccontextmanager
+async def running(settings: Settings, clock: Clock) -> AsyncIterator[AppContext]:
+    """A migrated database, the context around it, and the loops; all closed again at the end."""
+    await _migrated(settings, clock)
+    db = Database(settings.database_url, statement_timeout_s=settings.statement_timeout_s,
+                  lock_timeout_s=settings.lock_timeout_s, pool_size=settings.pool_size)
+    context = AppContext(
+        settings=settings, db=db, clock=clock, signing_key=SigningKey.load_or_create(settings.signing_key_file),
+        wakeups=Wakeups(settings.database_url), identities=Identities(db, clock, settings.identity_cache_s))
+    tasks = [asyncio.create_task(_kept_running(name, loop)) for name, loop in _loops(context)]
+    try:
+        yield context
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await db.aclose()
+
+
+def serve() -> None:
+    """Runs one replica until it is told to stop."""
+    logs.configure("control-plane")
+    settings = Settings()
+    uvicorn.run(
+        build_app(settings), host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none",
+        access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_GRACE_S)
+
+
+def _routers() -> list[APIRouter]:
+    names = [f"control_plane.{name}.routes" for name in SLICES]
+    return [importlib.import_module(name).router for name in names if importlib.util.find_spec(name)]
+
+
+def _loops(context: AppContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+    loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [("wakeups", context.wakeups.run)]
+    for name in ("loops", "outbox"):
+        if importlib.util.find_spec(f"control_plane.reconcile.{name}"):
+            module = importlib.import_module(f"control_plane.reconcile.{name}")
+            loops.append((name, partial(module.run, context)))
+    return loops
+
+
+async def _kept_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    """Starts `loop` again, with back-off, whenever it ends: a replica without its loops would look healthy."""
+    delay_s = RETRY_MIN_S
+    while True:
+        try:
+            await loop()
+            log.error("loop_ended", loop=name)
+        except Exception:  # a loop must never take the replica down; its failure is logged whole
+            log.exception("loop_failed", loop=name)
+        await asyncio.sleep(ids.jitter(delay_s))
+        delay_s = min(delay_s * 2, RETRY_MAX_S)
+
+
+async def _migrated(settings: Settings, clock: Clock) -> None:
+    """Upgrades the schema, waiting for Postgres for as long as `start_deadline_s`."""
+    give_up_s = clock.monotonic_s() + settings.start_deadline_s
+    delay_s = RETRY_MIN_S
+    while True:
+        try:
+            async with asyncio.timeout(settings.start_deadline_s):
+                await migrations.upgrade(settings.database_url)
+            return
+        except (DBAPIError, OSError, TimeoutError) as error:
+            if clock.monotonic_s() >= give_up_s or not errors.is_database_away(error):
+                raise
+            log.warning("waiting_for_database", error=type(error).__name__)
+        await asyncio.sleep(ids.jitter(delay_s))
+        delay_s = min(delay_s * 2, RETRY_MAX_S)

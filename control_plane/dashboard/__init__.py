@@ -1,0 +1,1 @@
+"""The REST API of a team's own dashboard: usage, generations and keys of one team, never of another."""

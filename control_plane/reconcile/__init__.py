@@ -1,0 +1,1 @@
+"""The loops inside every control-plane replica: they lease rows from Postgres and move them on."""

@@ -1,0 +1,38 @@
+"""Every setting of the control plane and its worker, read from `MERIDIAN_*` environment variables."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """The control plane's settings; the worker reads the same ones."""
+
+    model_config = SettingsConfigDict(env_prefix="MERIDIAN_", frozen=True, extra="ignore")
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8710, ge=0, le=65_535, description="Port to listen on.")
+    database_url: str = Field(
+        pattern=r"^postgresql\+asyncpg://",
+        description="Postgres, as `postgresql+asyncpg://user:password@host:port/name`.")
+    redis_url: str = Field(
+        default="",
+        description="Valkey or Redis, as `redis://:password@host:port/0`. Empty: nothing is relayed to Celery.")
+    signing_key_file: Path = Field(
+        description="File with the Ed25519 key that signs snapshots; made if missing. The same for all replicas.")
+    environment: str = Field(
+        default="local", pattern=r"^[a-z0-9]+$",
+        description="Name inside every secret made here: `sk_meridian_<environment>_…`.")
+    statement_timeout_s: float = Field(default=10.0, gt=0, description="Longest that one SQL statement may take.")
+    lock_timeout_s: float = Field(default=5.0, gt=0, description="Longest that a statement may wait for a lock.")
+    pool_size: int = Field(default=10, ge=1, description="Database connections kept open; twice as many at most.")
+    start_deadline_s: float = Field(
+        default=60.0, gt=0, description="How long to wait at start for Postgres and for another replica's migrations.")
+    request_deadline_s: float = Field(
+        default=60.0, gt=0, description="Longest that a request may take, long-polls included.")
+    max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1_024, description="Largest request body.")
+    identity_cache_s: float = Field(
+        default=2.0, ge=0, le=5, description="How long a machine's public key is trusted before it is read again.")
+    usage_retention_days: int = Field(default=35, ge=2, description="How old a usage record may be when it arrives.")
+    heartbeat_file: Path | None = Field(default=None, description="File that the worker touches while it is alive.")
