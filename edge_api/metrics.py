@@ -1,0 +1,101 @@
+"""Every figure that the edge exposes to Prometheus, in one registry of its own. Labels are bounded sets: statuses,
+datacenters of the snapshot, kinds of failure; never a key, a team or anything that a client sent.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+TTFT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Metrics:
+    """Owns the registry. Names begin with `meridian_edge_`; durations are seconds, sizes bytes."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._make_request_figures()
+        self._make_routing_figures()
+        self._make_metering_figures()
+        self._make_control_figures()
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)
+
+    def answered(self, status: int) -> None:
+        """A request on the hot path was answered."""
+        self.answers.labels(status).inc()
+
+    def first_byte(self, ttft_s: float) -> None:
+        """The first byte of an answer went to the client, `ttft_s` after its request came in."""
+        self.ttft_s.observe(ttft_s)
+
+    def upstream_failed(self, datacenter_id: str, kind: str) -> None:
+        """An attempt in a datacenter failed."""
+        self.upstream_failures.labels(datacenter_id, kind).inc()
+
+    def retried(self) -> None:
+        """A request goes to another datacenter."""
+        self.retries.inc()
+
+    def unsettled(self) -> None:
+        """A usage record could not be written; its `open` frame stays."""
+        self.unsettled_requests.inc()
+
+    def _make_request_figures(self) -> None:
+        self.answers = Counter(
+            "meridian_edge_answers_total", "Answers on the hot path by HTTP status.", ["status"],
+            registry=self.registry)
+        self.ttft_s = Histogram(
+            "meridian_edge_first_byte_seconds", "From the request to the first byte of its answer.",
+            buckets=TTFT_BUCKETS_S, registry=self.registry)
+        self.open_requests = Gauge(
+            "meridian_edge_open_requests", "Requests open in a datacenter.", ["datacenter"], registry=self.registry)
+        self.key_lookups = Counter(
+            "meridian_edge_key_lookups_total",
+            "Look-ups of keys that were not cached: found, unknown, limited, away.", ["result"], registry=self.registry)
+        self.cached_keys = Gauge("meridian_edge_cached_keys", "Principals in the key cache.", registry=self.registry)
+
+    def _make_routing_figures(self) -> None:
+        self.upstream_failures = Counter(
+            "meridian_edge_upstream_failures_total", "Failed attempts by datacenter and kind.",
+            ["datacenter", "kind"], registry=self.registry)
+        self.retries = Counter(
+            "meridian_edge_retries_total", "Requests sent to another datacenter.", registry=self.registry)
+        self.ejections = Counter(
+            "meridian_edge_ejections_total", "Datacenters ejected by this edge.", ["datacenter"],
+            registry=self.registry)
+        self.panics = Counter(
+            "meridian_edge_panic_choices_total", "Choices that ignored ejections because all were ejected.",
+            registry=self.registry)
+
+    def _make_metering_figures(self) -> None:
+        self.unsettled_requests = Counter(
+            "meridian_edge_unsettled_requests_total", "Requests whose usage record could not be written.",
+            registry=self.registry)
+        self.outbox_bytes = Gauge(
+            "meridian_edge_outbox_bytes", "Bytes of usage in the outbox on disk.", registry=self.registry)
+        self.outbox_refusals = Counter(
+            "meridian_edge_outbox_refusals_total", "Frames that the outbox could not take.", registry=self.registry)
+        self.outbox_quarantined = Counter(
+            "meridian_edge_outbox_quarantined_total", "Stretches of the outbox that could not be read or shipped.",
+            registry=self.registry)
+        self.shipped_frames = Counter(
+            "meridian_edge_shipped_frames_total", "Usage frames by the control plane's verdict.",
+            ["verdict"], registry=self.registry)
+        self.ship_failures = Counter(
+            "meridian_edge_ship_failures_total", "Batches that were not stored.", registry=self.registry)
+
+    def _make_control_figures(self) -> None:
+        self.snapshot_version = Gauge(
+            "meridian_edge_snapshot_version", "Version of the snapshot in use.", registry=self.registry)
+        self.snapshot_built_at_s = Gauge(
+            "meridian_edge_snapshot_built_at_seconds", "Unix time at which the snapshot in use was built.",
+            registry=self.registry)
+        self.snapshots_refused = Counter(
+            "meridian_edge_snapshots_refused_total", "Snapshots that this edge refused.", registry=self.registry)
+        self.control_plane_away = Gauge(
+            "meridian_edge_control_plane_away", "1 while the last poll of the control plane failed.",
+            registry=self.registry)
+        self.background_faults = Counter(
+            "meridian_edge_background_faults_total", "Unexpected errors in a background task.",
+            ["task"], registry=self.registry)

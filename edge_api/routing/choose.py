@@ -1,0 +1,61 @@
+"""Which datacenter a request goes to: weighted rendezvous hashing on its session key.
+
+Every turn of a session finds the same datacenter, where its prefix is cached, without any shared state; when a
+datacenter leaves, only its own sessions move, and they spread by weight. Source: Thaler and Ravishankar's highest
+random weight, in the logarithmic form for weights (score = -weight / ln u).
+"""
+
+import math
+from hashlib import blake2b
+
+from edge_api.metrics import Metrics
+from edge_api.routing.health import Health
+from edge_api.routing.table import Route, RoutedModel
+
+_SCALE = float(2**64)
+
+
+class Chooser:
+    """Owns the choice: weights from the snapshot, ejections from this edge's own evidence."""
+
+    def __init__(self, health: Health, metrics: Metrics) -> None:
+        self._health, self._metrics = health, metrics
+
+    def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str]) -> Route | None:
+        """The route to use, or None if every datacenter is `excluded` or takes no new requests.
+
+        When all that are left are ejected, ejections are ignored (panic): a wrong guess of ours must not refuse what
+        might work. An operator's drain is weight 0 and never ignored.
+        """
+        open_routes = [r for r in model.routes if r.weight > 0 and r.datacenter_id not in excluded]
+        healthy = [r for r in open_routes if not self._health.is_ejected(r.datacenter_id)]
+        if open_routes and not healthy:
+            self._metrics.panics.inc()
+        candidates = healthy or open_routes
+        if not candidates:
+            return None
+        best = candidates[0] if len(candidates) == 1 else max(candidates, key=lambda r: _score(r, session_key))
+        self._health.chosen(best.datacenter_id)
+        return best
+
+    def failed(self, datacenter_id: str) -> None:
+        """A connection to it was refused, reset or timed out."""
+        if self._health.failed(datacenter_id):
+            self._metrics.ejections.labels(datacenter_id).inc()
+
+    def succeeded(self, datacenter_id: str) -> None:
+        """It answered a request, whatever the status."""
+        self._health.succeeded(datacenter_id)
+
+
+def _score(route: Route, session_key: str) -> tuple[float, float]:
+    """First the datacenter's score; between two fleets in one datacenter the address decides, for the same session
+    always in the same way."""
+    fleet = f"{route.host}:{route.port}"
+    return -route.weight / math.log(_uniform(session_key, route.datacenter_id)), _uniform(session_key, fleet)
+
+
+def _uniform(session_key: str, name: str) -> float:
+    """A number in (0, 1) that looks random and depends only on both."""
+    digest = blake2b(f"{session_key}\n{name}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") + 0.5) / _SCALE
