@@ -1,0 +1,1 @@
+"""The simulated engine's own model directory: a tokenizer, a chat template and no weights."""
