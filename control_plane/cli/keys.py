@@ -1,0 +1,78 @@
+"""`meridian keys`: a team's API keys. A secret is shown once, when its key is made."""
+
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.text import Text
+
+from control_plane.cli import render
+from control_plane.cli.client import segment
+from control_plane.cli.durations import duration
+from control_plane.cli.errors import UsageFault
+from control_plane.cli.invocation import Invocation, Output, command
+from control_plane.cli.listing import Limit, Listing
+from control_plane.cli.moves import Yes
+from control_plane.cli.render import Cell, Column, Sheet
+from control_plane.contracts.clock import SystemClock, utc
+from control_plane.contracts.keys import Scope
+from control_plane.contracts.operator import KeyCreated, KeyRequest, KeyView, Page
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Create, list and revoke a team's API keys.")
+
+Team = Annotated[str, typer.Argument(metavar="TEAM", help="The team's slug or id.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="What the key is for.")]
+Scopes = Annotated[list[Scope] | None, typer.Option(
+    "--scope", help="What it may do; may be given more than once.", show_default="inference")]
+ExpiresIn = Annotated[float | None, duration("--expires-in", help="When it ends (default: never).")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="The key, as meridian keys list names it.")]
+
+
+class Revoked(Listing[str]):
+    """The keys that were revoked."""
+
+
+@command(app, "create")
+def create(cli: Invocation, team: Team, name: Name, scope: Scopes = None, expires_in: ExpiresIn = None) -> None:
+    """Create a key and show its secret, this once."""
+    expires_at = utc(SystemClock().time_s() + expires_in) if expires_in else None
+    try:
+        request = KeyRequest(name=name, scopes=scope or [Scope.INFERENCE], expires_at=expires_at)
+    except ValidationError as error:
+        raise UsageFault(f"--name: {error.errors()[0]['msg']}") from error
+    with cli.client() as client:
+        key = client.post(f"/operator/v1/teams/{segment(team)}/keys", request, KeyCreated)
+    match cli.output:
+        case Output.TABLE:
+            cli.out.print(Text(key.secret, style="bold"), soft_wrap=True)
+            cli.say(f"Keep it: it is not shown again. It is key {key.id}.")
+        case _:
+            cli.show(key, [Sheet([Column("ID"), Column("SECRET")], [[key.id, key.secret]], "")])
+
+
+@command(app, "list")
+def list_keys(cli: Invocation, team: Team, limit: Limit = 100) -> None:
+    """List a team's keys, without their secrets."""
+    with cli.client() as client:
+        keys = list(client.pages(f"/operator/v1/teams/{segment(team)}/keys", Page[KeyView], limit))
+    cli.show(Listing[KeyView](data=keys), [key_sheet(keys, team)])
+
+
+@command(app, "revoke")
+def revoke(cli: Invocation, key_id: KeyId, yes: Yes = False) -> None:
+    """Revoke a key for good; edges refuse it within 5 seconds."""
+    cli.confirm(f"Revoke {key_id}? Whoever uses it is refused from then on.", yes)
+    with cli.client() as client:
+        client.delete(f"/operator/v1/keys/{segment(key_id)}")
+    cli.show(Revoked(data=[key_id]), [Sheet([Column("REVOKED")], [[key_id]], "")])
+
+
+def key_sheet(keys: list[KeyView], team: str) -> Sheet:
+    now = utc(SystemClock().time_s())
+    columns = [Column("KEY"), Column("NAME", loose=True), Column("ENDS IN"), Column("STATE")]
+    rows: list[list[Cell]] = []
+    for key in keys:
+        expired = key.expires_at is not None and key.expires_at <= now
+        word = "revoked" if key.revoked_at else "expired" if expired else "live"
+        rows.append([key.id, key.name, f"{render.ELLIPSIS}{key.hint[-4:]}", render.state(word)])
+    return Sheet(columns, rows, f"No keys yet: meridian keys create {team} --name NAME")

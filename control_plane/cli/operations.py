@@ -1,0 +1,102 @@
+"""`meridian operations`: what was ordered, how far it is, and how to stop it."""
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from control_plane.cli import render
+from control_plane.cli.client import Params, segment
+from control_plane.cli.durations import duration
+from control_plane.cli.invocation import Invocation, Output, command
+from control_plane.cli.listing import Limit, Listing
+from control_plane.cli.moves import GRACE_S, Yes
+from control_plane.cli.render import Cell, Column, Sheet
+from control_plane.cli.waiting import FINAL, MARKS, check_outcome, follow, summary
+from control_plane.contracts.operator import OperationState, OperationView, Page, StepState
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="See, follow and cancel operations.")
+
+PATH = "/operator/v1/operations"
+OperationId = Annotated[str, typer.Argument(metavar="ID", help="The operation, as meridian operations list names it.")]
+StateFilter = Annotated[OperationState | None, typer.Option("--only", help="Only operations in this state.")]
+Timeout = Annotated[float | None, duration("--timeout", help="How long to wait (default: a minute past the deadline).")]
+
+
+@command(app, "list")
+def list_operations(cli: Invocation, only: StateFilter = None, limit: Limit = 20) -> None:
+    """List operations, the newest first."""
+    params: Params = {"state": only.value} if only else {}
+    with cli.client() as client:
+        found = list(client.pages(PATH, Page[OperationView], limit, params))
+    cli.show(Listing[OperationView](data=found), [list_sheet(found)])
+
+
+@command(app, "show")
+def show(cli: Invocation, operation_id: OperationId) -> None:
+    """Show one operation with its steps."""
+    with cli.client() as client:
+        operation = client.get(f"{PATH}/{segment(operation_id)}", OperationView)
+    cli.show(operation, [detail_sheet(operation), steps_sheet(operation)])
+
+
+@command(app, "watch")
+def watch(cli: Invocation, operation_id: OperationId, timeout: Timeout = None) -> None:
+    """Follow an operation until it has ended; the exit code says how."""
+    with cli.client() as client:
+        operation = client.get(f"{PATH}/{segment(operation_id)}", OperationView)
+        allowed_s = (operation.deadline_at - operation.created_at).total_seconds() + GRACE_S
+        operation = follow(cli, client, operation, allowed_s if timeout is None else timeout)
+    if cli.output is not Output.TABLE:
+        cli.show(operation, [list_sheet([operation])])
+    check_outcome(operation)
+
+
+@command(app, "cancel")
+def cancel(cli: Invocation, operation_id: OperationId, yes: Yes = False) -> None:
+    """Cancel an operation that has not ended; what it already did stays done."""
+    with cli.client() as client:
+        operation = client.get(f"{PATH}/{segment(operation_id)}", OperationView)
+        if operation.state not in FINAL:
+            cli.confirm(f"Cancel the {operation.kind} of {operation.datacenter}?", yes)
+        operation = client.post(f"{PATH}/{segment(operation_id)}/cancel", None, OperationView)
+    if cli.output is Output.TABLE:
+        cli.out.print(summary(operation), highlight=False, soft_wrap=True)
+    else:
+        cli.show(operation, [list_sheet([operation])])
+
+
+def list_sheet(operations: list[OperationView]) -> Sheet:
+    columns = [Column("OPERATION"), Column("KIND"), Column("DATACENTER"), Column("STATE"),
+               Column("ORDERED", right=True)]
+    rows: list[list[Cell]] = [[operation.id, operation.kind, operation.datacenter, render.state(operation.state),
+                               operation.created_at.astimezone().strftime("%m-%d %H:%M")] for operation in operations]
+    return Sheet(columns, rows, "No operations yet.")
+
+
+def detail_sheet(operation: OperationView) -> Sheet:
+    forced = " (forced)" if operation.forced else ""
+    rows: list[list[Cell]] = [
+        [operation.id, render.state(operation.state)],
+        ["what", f"{operation.kind} {operation.datacenter}{forced}"],
+        ["why", operation.reason],
+        ["by", operation.requested_by],
+        ["ordered", render.moment(operation.created_at)],
+        ["ended", render.moment(operation.finished_at)],
+        ["deadline", render.moment(operation.deadline_at)],
+    ]
+    if operation.error:
+        rows.append(["error", Text(operation.error, style=render.BAD)])
+    return Sheet([Column("OPERATION"), Column("STATE", loose=True)], rows, "")
+
+
+def steps_sheet(operation: OperationView) -> Sheet:
+    columns = [Column(""), Column("STEP"), Column("TOOK", right=True), Column("DETAIL", loose=True)]
+    rows: list[list[Cell]] = []
+    for step in operation.steps:
+        took_s = None
+        if step.started_at and step.finished_at:
+            took_s = (step.finished_at - step.started_at).total_seconds()
+        mark = Text("›", style=render.BUSY) if step.state is StepState.RUNNING else Text(*MARKS[step.state])  # noqa: RUF001
+        rows.append([mark, step.name, render.span(took_s), step.detail])
+    return Sheet(columns, rows, "No steps.")

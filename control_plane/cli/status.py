@@ -1,0 +1,125 @@
+"""`meridian status`: the fleet at a glance."""
+
+from collections.abc import Iterable
+
+import typer
+from rich.text import Text
+
+from control_plane.cli import render
+from control_plane.cli.invocation import Invocation, command
+from control_plane.cli.render import Cell, Column, Sheet
+from control_plane.contracts.deployment import PoolRole
+from control_plane.contracts.operator import (
+    DatacenterStatus,
+    DeploymentStatus,
+    EdgeStatus,
+    FleetStatus,
+    OperationView,
+    StatusView,
+    StepState,
+)
+
+app = typer.Typer(add_completion=False)
+
+
+@command(app, "status")
+def status(cli: Invocation) -> None:
+    """Show datacenters, deployments, edges and what is under way."""
+    with cli.client() as client:
+        view = client.get("/operator/v1/status", StatusView)
+    cli.show(view, sheets(view), heading(view))
+
+
+def heading(view: StatusView) -> str:
+    """What the figures are as of."""
+    lineage = f" of lineage {view.lineage}" if view.lineage > 1 else ""
+    return f"Snapshot {view.snapshot_version}{lineage}, as of {render.moment(view.as_of)}"
+
+
+def sheets(view: StatusView) -> list[Sheet]:
+    """The whole picture as tables; what is under way only when something is."""
+    under_way = [operations_sheet(view.running_operations)] if view.running_operations else []
+    return [datacenter_sheet(view.datacenters), deployment_sheet(view.datacenters), edge_sheet(view.edges), *under_way]
+
+
+def datacenter_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
+    columns = [Column("DATACENTER"), Column("TRAFFIC"), Column("WEIGHT", right=True), Column("OPEN", right=True),
+               Column("FLEET"), Column("AGENT")]
+    rows: list[list[Cell]] = []
+    for center in datacenters:
+        own: list[Cell] = [center.id, render.state(center.traffic_state), render.count(center.weight),
+                           render.count(center.open_requests)]
+        fleets: list[list[Cell]] = [[fleet.id, _agent(fleet)] for fleet in center.fleets]
+        for fleet in fleets or [["none", ""]]:
+            rows.append([*own, *fleet])
+            own = [""] * len(own)
+    return Sheet(columns, rows, "No datacenters yet: meridian topology apply -f FILE")
+
+
+def deployment_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
+    columns = [Column("MODEL"), Column("FLEET"), Column("PHASE"), Column("PREFILL", right=True),
+               Column("DECODE", right=True), Column("RUNNING", right=True), Column("QUEUED", right=True)]
+    deployments = [deployment for center in datacenters for deployment in center.deployments]
+    rows: list[list[Cell]] = [
+        [d.model, d.fleet, _phase(d), _pool(d, PoolRole.PREFILL), _pool(d, PoolRole.DECODE, PoolRole.AGGREGATED),
+         render.count(d.inflight), render.count(d.queued)] for d in deployments]
+    notes = [Text(f"{d.id}: {d.message}", style=render.BUSY) for d in deployments if d.message]
+    return Sheet(columns, rows, "No deployments yet.", notes)
+
+
+def edge_sheet(edges: Iterable[EdgeStatus]) -> Sheet:
+    columns = [Column("EDGE"), Column("REGION"), Column("STATE"), Column("SNAPSHOT", right=True),
+               Column("OPEN", right=True), Column("SEEN")]
+    edges = list(edges)
+    rows: list[list[Cell]] = [[render.short_id(e.id), e.region, _edge_state(e), render.count(e.acked_version),
+             render.count(sum(e.open_requests.values())), _ago(e.last_seen_age_s)] for e in edges]
+    notes = [Text(f"{render.short_id(e.id)} refuses the snapshot: {e.nack}", style=render.BAD) for e in edges if e.nack]
+    return Sheet(columns, rows, "No edges yet.", notes)
+
+
+def operations_sheet(operations: Iterable[OperationView]) -> Sheet:
+    columns = [Column("OPERATION"), Column("KIND"), Column("DATACENTER"), Column("NOW", loose=True)]
+    rows = [[operation.id, operation.kind, operation.datacenter, _now(operation)] for operation in operations]
+    return Sheet(columns, rows, "No operation is under way.")
+
+
+def _agent(fleet: FleetStatus) -> Text:
+    if fleet.lease_age_s is None:
+        return Text("never seen", style=render.QUIET)
+    word = "live" if fleet.lease_live else "away"
+    return render.state(word, f"{word}, {_ago(fleet.lease_age_s)}")
+
+
+def _phase(deployment: DeploymentStatus) -> Text:
+    behind = deployment.observed_generation is None or deployment.observed_generation < deployment.generation
+    if behind and deployment.phase == "ready":
+        return render.state("behind", f"ready, generation {render.count(deployment.observed_generation)}"
+                                      f" of {deployment.generation}")
+    return render.state(deployment.phase)
+
+
+def _pool(deployment: DeploymentStatus, *roles: PoolRole) -> Cell:
+    pools = [pool for pool in deployment.pools if pool.role in roles]
+    if not pools:
+        return Text("-", style=render.QUIET)
+    ready = [pool.ready_replicas for pool in pools if pool.ready_replicas is not None]
+    return render.share(sum(ready) if len(ready) == len(pools) else None, sum(p.desired_replicas for p in pools))
+
+
+def _edge_state(edge: EdgeStatus) -> Text:
+    if not edge.live:
+        return render.state("away")
+    if edge.nack:
+        return render.state("refuses")
+    return render.state("behind", f"behind by {edge.behind}") if edge.behind else render.state("live")
+
+
+def _ago(age_s: float | None) -> str:
+    return render.UNOBSERVED if age_s is None else f"{render.span(age_s)} ago"
+
+
+def _now(operation: OperationView) -> str:
+    step = next((step for step in operation.steps if step.state is StepState.RUNNING), None)
+    if step is None:
+        return operation.state
+    return f"step {step.seq} of {len(operation.steps)}, {step.name}" + (f": {step.detail}" if step.detail else "")
