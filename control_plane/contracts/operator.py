@@ -4,7 +4,6 @@ Money is a string of exact decimals. `null` means not observed, never 0. Every l
 """
 
 from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -13,6 +12,7 @@ from pydantic import Field
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.keys import Scope
+from control_plane.contracts.pricing import Usd
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.contracts.wire import Document, Wire
 
@@ -296,7 +296,7 @@ class UsageRow(Wire):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
 
 
 class UsageSummary(Wire):
@@ -322,7 +322,7 @@ class GenerationView(Wire):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-    cost_usd: Decimal
+    cost_usd: Usd
     price_version: str
     attempts: int
     created_at: datetime

@@ -4,27 +4,38 @@ The edge prints this figure to the client and the control plane books it, so the
 """
 
 from decimal import Decimal
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from control_plane.contracts.wire import Wire
+
+
+def usd_text(amount: Decimal) -> str:
+    """An amount as plain digits, no exponent and no trailing zeros: ``0.02002336``."""
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# An amount in USD: exact in Python, plain digits in a JSON string.
+Usd = Annotated[Decimal, PlainSerializer(usd_text, return_type=str, when_used="json")]
 
 
 class Price(Wire):
     """One immutable version of a model's price, USD per token. Serialised as strings."""
 
     version: str
-    input_usd: Decimal = Field(ge=0)
-    cached_input_usd: Decimal = Field(ge=0)
-    output_usd: Decimal = Field(ge=0)
+    input_usd: Usd = Field(ge=0)
+    cached_input_usd: Usd = Field(ge=0)
+    output_usd: Usd = Field(ge=0)
 
 
 class Cost(Wire):
     """What a request costs, in USD, by line."""
 
-    input_usd: Decimal
-    cached_input_usd: Decimal
-    output_usd: Decimal
+    input_usd: Usd
+    cached_input_usd: Usd
+    output_usd: Usd
 
     @property
     def total_usd(self) -> Decimal:
@@ -44,9 +55,3 @@ def rate(price: Price, prompt_tokens: int, cached_tokens: int, completion_tokens
         cached_input_usd=cached_tokens * price.cached_input_usd,
         output_usd=completion_tokens * price.output_usd,
     )
-
-
-def usd_text(amount: Decimal) -> str:
-    """An amount as plain digits, no exponent and no trailing zeros: ``0.02002336``."""
-    text = f"{amount:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -136,7 +136,7 @@ class SignedRequest:
             raw = base64.urlsafe_b64decode(signature)
         except ValueError as error:
             raise BadSignature("the signature headers are malformed") from error
-        if age_s > MAX_AGE_S:
+        if not age_s <= MAX_AGE_S:  # so that "nan" is refused, too
             raise BadSignature(f"the request was signed {age_s:.0f} s away from this clock; at most {MAX_AGE_S:.0f} s")
         if not key.verify(self.message(identity, time_s, nonce), raw):
             raise BadSignature("the signature does not fit the request")

@@ -4,11 +4,10 @@ Rows that the document names are created or changed; rows that it leaves out sta
 it: only operations move traffic.
 """
 
-from decimal import Decimal
-
 from pydantic import Field, JsonValue
 
 from control_plane.contracts.deployment import Pool
+from control_plane.contracts.pricing import Usd
 from control_plane.contracts.wire import Document
 
 Slug = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")
@@ -43,9 +42,9 @@ class PriceDocument(Document):
     """USD per token. Prices are immutable: other numbers need another version."""
 
     version: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    input_usd: Decimal = Field(ge=0, max_digits=38, decimal_places=12)
-    cached_input_usd: Decimal = Field(ge=0, max_digits=38, decimal_places=12)
-    output_usd: Decimal = Field(ge=0, max_digits=38, decimal_places=12)
+    input_usd: Usd = Field(ge=0, max_digits=38, decimal_places=12)
+    cached_input_usd: Usd = Field(ge=0, max_digits=38, decimal_places=12)
+    output_usd: Usd = Field(ge=0, max_digits=38, decimal_places=12)
 
 
 class ModelDocument(Document):
