@@ -1,0 +1,193 @@
+"""The usage outbox: append-only segment files on this edge's disk, until the control plane has stored what is in them.
+
+A frame is in the file when `open` or `record` returns (one write(2)), so kill -9 loses none; fsync follows in groups
+and moves `durable`, beyond which nothing is shipped. Segments are released from the oldest on, once they are wholly
+shipped; an `open` frame that still waits for its record is carried forward first, so that a restart always finds it.
+Nothing here is shared between processes: the state directory belongs to one edge.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import structlog
+
+from control_plane.contracts.usage import UsageOpen, UsageRecord
+from edge_api.hot.services import OutboxFull
+from edge_api.metering.frames import Position, Usage, encode
+from edge_api.metrics import Metrics
+
+GROUP_S = 0.02
+RECORD_RESERVE = 8
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Unresolved:
+    """An `open` frame whose record is not written yet. `end` is where it ends on disk."""
+
+    frame: UsageOpen
+    end: Position
+    shipped: bool = False
+
+
+class Outbox:
+    """Owns the segment files. `size_bytes` is all that is unreleased; `written` and `durable` are how far the log goes.
+
+    `open` is refused at `max_bytes`; records of requests that were let in may use an eighth more.
+    """
+
+    def __init__(self, directory: Path, segment_bytes: int, max_bytes: int, metrics: Metrics) -> None:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.directory = directory
+        self._segment_bytes, self._max_bytes, self._metrics = segment_bytes, max_bytes, metrics
+        self._sizes = {number: segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
+        self.size_bytes = sum(self._sizes.values())
+        self.unresolved: dict[UUID, Unresolved] = {}
+        self._retiring: list[int] = []
+        self._dirty, self._syncing = asyncio.Event(), asyncio.Lock()
+        self._number = max(self._sizes, default=0)
+        self._fd = self._new_segment()
+        self.written = self.durable = self._carried_to = Position(self._number, 0)
+
+    def open(self, frame: UsageOpen) -> None:
+        """Journals a request before it is sent upstream. Each must be followed by its `record`.
+
+        Raises:
+            OutboxFull, OSError: it is not in the file.
+        """
+        self._append(frame, self._max_bytes)
+        self.unresolved[frame.request_id] = Unresolved(frame, self.written)
+
+    def record(self, frame: UsageRecord) -> None:
+        """Journals what a request used, before the client sees its end.
+
+        Raises:
+            OutboxFull, OSError: it is not in the file.
+        """
+        self._append(frame, self._max_bytes + self._max_bytes // RECORD_RESERVE)
+        self.unresolved.pop(frame.request_id, None)
+
+    async def run(self) -> None:
+        """Makes durable what was written, in groups, for ever."""
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(GROUP_S)
+            try:
+                await self.sync()
+            except OSError as error:
+                log.error("outbox_fsync_failed", error=str(error))
+                await asyncio.sleep(1)
+
+    async def sync(self) -> None:
+        """Makes durable all that was written before the call.
+
+        Raises:
+            OSError: the disk failed; `durable` stays.
+        """
+        async with self._syncing:
+            self._dirty.clear()
+            target, retiring = self.written, list(self._retiring)
+            if target == self.durable:
+                return
+            try:
+                await asyncio.to_thread(_sync_files, [*retiring, self._fd], self.directory)
+            except OSError:
+                self._dirty.set()
+                raise
+            self.durable = target
+            del self._retiring[:len(retiring)]
+            for descriptor in retiring:
+                os.close(descriptor)
+
+    def release(self, shipped: Position) -> None:
+        """Deletes the segments that end before `shipped` and hold nothing that is still needed."""
+        for number in sorted(n for n in self._sizes if n < shipped.segment):
+            if not self._is_free(number):
+                return
+            segment_path(self.directory, number).unlink()
+            self.size_bytes -= self._sizes.pop(number)
+
+    def close(self) -> None:
+        """Closes the files; what is in them stays."""
+        for descriptor in [*self._retiring, self._fd]:
+            os.close(descriptor)
+        self._retiring.clear()
+
+    def _append(self, usage: Usage, allowance_bytes: int) -> None:
+        data = encode(usage)
+        if self.size_bytes + len(data) > allowance_bytes:
+            self._metrics.outbox_refusals.inc()
+            raise OutboxFull(f"the usage outbox holds {self.size_bytes} bytes; at most {allowance_bytes}")
+        try:
+            if self.written.offset + len(data) > self._segment_bytes:
+                self._rotate()
+            self._write(data)
+        except OSError:
+            self._metrics.outbox_refusals.inc()
+            raise
+        self.written = Position(self._number, self.written.offset + len(data))
+        self._sizes[self._number] += len(data)
+        self.size_bytes += len(data)
+        self._dirty.set()
+
+    def _write(self, data: bytes) -> None:
+        """All of it or nothing: half a frame would be damage for whoever reads the segment."""
+        count = os.write(self._fd, data)
+        if count != len(data):
+            os.ftruncate(self._fd, self.written.offset)
+            raise OSError(errno.ENOSPC, "the disk took only a part of a usage frame")
+
+    def _rotate(self) -> None:
+        full, self._fd = self._fd, self._new_segment()
+        self._retiring.append(full)
+        self.written = Position(self._number, 0)
+
+    def _new_segment(self) -> int:
+        path = segment_path(self.directory, self._number + 1)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._number += 1
+        self._sizes[self._number] = 0
+        return descriptor
+
+    def _is_free(self, number: int) -> bool:
+        """Whether a shipped segment may go; open frames in it are written again, and must be durable, before it may."""
+        pinned = [entry for entry in self.unresolved.values() if entry.end.segment <= number]
+        for entry in pinned:
+            try:
+                self._append(entry.frame, self._max_bytes + self._max_bytes // RECORD_RESERVE)
+            except (OutboxFull, OSError) as error:
+                log.warning("outbox_carry_failed", error=str(error))
+                return False
+            entry.end = self._carried_to = self.written
+        return not pinned and self.durable >= self._carried_to
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    return directory / f"{number:010d}.seg"
+
+
+def segment_numbers(directory: Path) -> list[int]:
+    """The segments that are there, oldest first."""
+    return sorted(_numbers(directory))
+
+
+def _numbers(directory: Path) -> Iterator[int]:
+    for path in directory.glob("*.seg"):
+        if path.stem.isdigit():
+            yield int(path.stem)
+
+
+def _sync_files(descriptors: list[int], directory: Path) -> None:
+    for descriptor in descriptors:
+        os.fsync(descriptor)
+    entry = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)

@@ -1,0 +1,178 @@
+"""The edge's one poll of the control plane: snapshots and revocations down, acknowledgements and open requests up.
+
+A snapshot is put to use only if its signature, its meaning and its age are right; else the one in use stays and the
+next poll says why (NACK). While nobody answers the edge goes on with what it has, for ever.
+"""
+
+import asyncio
+
+import httpx
+import structlog
+from pydantic import ValidationError
+
+from control_plane.contracts import ids
+from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest, Nack
+from control_plane.contracts.snapshot import SignedSnapshot, Snapshot, SnapshotRefused, is_newer
+from control_plane.contracts.transport import ControlPlaneAway
+from control_plane.contracts.version import RELEASE
+from control_plane.contracts.wire import Wire
+from edge_api.auth import Keyring
+from edge_api.identity import ControlPlaneLink
+from edge_api.metrics import Metrics
+from edge_api.open_requests import OpenRequests
+from edge_api.snapshot.holder import TableHolder
+from edge_api.snapshot.store import SnapshotStore
+
+PATH = "/edge/v1/sync"
+ANSWER_MARGIN_S = 10.0
+FIRST_BACKOFF_S = 0.25
+LONGEST_BACKOFF_S = 5.0
+QUIET_PAUSE_S = 0.1
+SHORTEST_WAIT_S = 0.1
+LONGEST_WAIT_S = 60.0
+SHORTEST_REFUSAL_S = 1.0
+LONGEST_REFUSAL_S = 30.0
+MAX_NACK_CHARS = 500
+
+log = structlog.get_logger()
+
+
+class _Claim(Wire):
+    """The part of a snapshot that names it."""
+
+    lineage: int
+    version: int
+
+
+def check_loss(candidate: Snapshot, current: Snapshot | None) -> None:
+    """Refuses a snapshot of the same lineage that drops a model without a word: a model that cannot be routed is
+    still listed, with its reason.
+
+    Raises:
+        SnapshotRefused: a model is gone.
+    """
+    if current is None or candidate.lineage > current.lineage:
+        return
+    lost = {model.id for model in current.models} - {model.id for model in candidate.models}
+    if lost:
+        raise SnapshotRefused(f"model {min(lost)} is gone without a reason")
+
+
+class SyncClient:
+    """Owns the poll's state: what was refused, where the revocations stand, how long to wait."""
+
+    def __init__(
+        self, link: ControlPlaneLink, holder: TableHolder, store: SnapshotStore, keyring: Keyring,
+        open_requests: OpenRequests, boot_id: str, poll_wait_s: float, metrics: Metrics,
+    ) -> None:
+        self._link, self._holder, self._store, self._keyring = link, holder, store, keyring
+        self._open_requests, self._boot_id, self._wait_s, self._metrics = open_requests, boot_id, poll_wait_s, metrics
+        self._nack: Nack | None = None
+        self._refusals = 0
+        self._brought_news = False
+        self.last_problem = "no answer from the control plane yet"
+
+    async def run(self) -> None:
+        """Polls for ever."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            try:
+                await self.poll_once()
+            except ControlPlaneAway as error:
+                self.last_problem = f"control plane away: {error}"
+                self._metrics.control_plane_away.set(1)
+                log.warning("control_plane_away", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(ids.jitter(backoff_s))
+                backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+            else:
+                self._metrics.control_plane_away.set(0)
+                backoff_s = FIRST_BACKOFF_S
+                await asyncio.sleep(self._pause_s())
+
+    async def poll_once(self) -> None:
+        """One poll; what it brought is in use, and on disk, when this returns.
+
+        Raises:
+            ControlPlaneAway: nobody answered, or the answer cannot be used.
+        """
+        request = self._request()
+        answer = await self._link.post(PATH, request.model_dump_json().encode(), request.wait_s + ANSWER_MARGIN_S)
+        if answer.status_code != httpx.codes.OK:
+            raise ControlPlaneAway(f"sync was refused with HTTP {answer.status_code}")
+        try:
+            news = EdgeSyncAnswer.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise ControlPlaneAway(f"an answer that is no EdgeSyncAnswer: {error.error_count()} faults") from error
+        self._wait_s = min(max(news.next_wait_s, SHORTEST_WAIT_S), LONGEST_WAIT_S)
+        self._brought_news = bool(news.snapshot or news.revocations)
+        self._keyring.revoke(news.revocations)
+        if news.snapshot is None:
+            self.last_problem = "the control plane has no routing snapshot for this edge yet"
+        else:
+            await self._consider(news.snapshot)
+
+    async def _consider(self, signed: SignedSnapshot) -> None:
+        """Takes a snapshot or notes why not."""
+        try:
+            snapshot = self._open(signed)
+        except SnapshotRefused as refusal:
+            self._refuse(signed, str(refusal))
+            return
+        self._holder.take(snapshot)
+        self._nack, self._refusals = None, 0
+        self._metrics.snapshot_version.set(snapshot.version)
+        self._metrics.snapshot_built_at_s.set(snapshot.built_at_s)
+        log.info("snapshot_taken", lineage=snapshot.lineage, version=snapshot.version)
+        try:
+            await asyncio.to_thread(self._store.save, signed)
+        except OSError as error:
+            log.error("snapshot_not_stored", error=str(error))
+
+    def _open(self, signed: SignedSnapshot) -> Snapshot:
+        identity, current = self._link.identity, self._holder.snapshot
+        snapshot = signed.open(identity.control_plane_keys if identity else [])
+        if not is_newer(snapshot, current) and current is not None:
+            raise SnapshotRefused(
+                f"{snapshot.lineage}.{snapshot.version} is not newer than {current.lineage}.{current.version} in use")
+        check_loss(snapshot, current)
+        return snapshot
+
+    def _refuse(self, signed: SignedSnapshot, error: str) -> None:
+        lineage, version = _claimed_version(signed)
+        self._nack = Nack(lineage=lineage, version=version, error=error[:MAX_NACK_CHARS])
+        self._refusals += 1
+        self.last_problem = f"the last snapshot was refused: {error}"
+        self._metrics.snapshots_refused.inc()
+        log.error("snapshot_refused", lineage=lineage, version=version, error=error)
+
+    def _pause_s(self) -> float:
+        """After news none, so that an acknowledgement or the first refusal goes out at once; but a control plane that
+        offers the same bad snapshot again and again is asked less and less often."""
+        if not self._brought_news:
+            return ids.jitter(QUIET_PAUSE_S)
+        if self._refusals <= 1:
+            return 0.0
+        return ids.jitter(min(SHORTEST_REFUSAL_S * 2.0 ** min(self._refusals - 2, 10), LONGEST_REFUSAL_S))
+
+    def _request(self) -> EdgeSyncRequest:
+        current = self._holder.snapshot
+        listed = {datacenter.id: 0 for datacenter in current.datacenters} if current else {}
+        return EdgeSyncRequest(
+            boot_id=self._boot_id,
+            release=RELEASE,
+            acked_lineage=current.lineage if current else 0,
+            acked_version=current.version if current else 0,
+            nack=self._nack,
+            revocations_after=self._keyring.revocations_after,
+            open_requests=listed | self._open_requests.counts(),
+            wait_s=self._wait_s,
+        )
+
+
+def _claimed_version(signed: SignedSnapshot) -> tuple[int, int]:
+    """What a refused snapshot says it is, for the report only; (0, 0) if it does not even say that."""
+    try:
+        claimed = _Claim.model_validate_json(signed.body)
+    except ValidationError:
+        return 0, 0
+    return claimed.lineage, claimed.version
