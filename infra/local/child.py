@@ -13,11 +13,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from control_plane.contracts.clock import SystemClock
 from infra.local import shim
 from infra.local.errors import StackRefused
 
 POLL_S = 0.02
 KILL_WAIT_S = 5.0
+LOG_BYTES_MAX = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,10 @@ def start(spec: ProcessSpec) -> subprocess.Popen[bytes]:
     argv = list(spec.argv)
     if spec.rights:
         argv = [interpreter(), "-I", "-S", str(Path(shim.__file__)), *spec.rights, "--", *argv]
-    spec.log_path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        spec.log_path.parent.mkdir(parents=True, exist_ok=True)
+        Path(spec.cwd).mkdir(parents=True, exist_ok=True)
+        rotate(spec.log_path)
         with spec.log_path.open("ab") as log:
             return subprocess.Popen(
                 argv, env=spec.env, cwd=spec.cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -48,6 +52,13 @@ def start(spec: ProcessSpec) -> subprocess.Popen[bytes]:
             )
     except OSError as error:
         raise StackRefused(f"{spec.name} cannot be started: {error.strerror} ({argv[0]})") from error
+
+
+def rotate(log_path: Path) -> None:
+    """Puts a log aside that grew past `LOG_BYTES_MAX`; one older file is kept."""
+    with contextlib.suppress(FileNotFoundError):
+        if log_path.stat().st_size > LOG_BYTES_MAX:
+            log_path.replace(log_path.with_suffix(".log.1"))
 
 
 def stop(process: subprocess.Popen[bytes], spec: ProcessSpec) -> int:
@@ -69,8 +80,9 @@ def kill_group(leader_pid: int) -> None:
 
 def wait_gone(pid: int, deadline_s: float) -> bool:
     """Whether a process that is not our child ended within `deadline_s`."""
-    until = time.monotonic() + deadline_s
-    while time.monotonic() < until:
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + deadline_s
+    while clock.monotonic_s() < until_s:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:

@@ -9,6 +9,8 @@ HOST = "127.0.0.1"
 EDGES_MAX = 10
 REPLICAS_MAX = 10
 BLOCK = 100
+PORT_MIN = 1_024
+PORT_MAX = 65_535
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,10 @@ class Ports:
 
     @property
     def postgres(self) -> int:
-        """Postgres."""
         return self.base + 20
 
     @property
     def valkey(self) -> int:
-        """Valkey."""
         return self.base + 21
 
     def datacenter(self, index: int) -> int:
@@ -42,6 +42,11 @@ class Ports:
     def agent(self, index: int) -> int:
         """The agent's health and metrics."""
         return self.datacenter(index) + 2
+
+    def engine(self, index: int) -> tuple[int, ...]:
+        """What a datacenter's engine listens on: frontend, event plane, one prefill and two decode workers."""
+        first = self.datacenter(index)
+        return first, first + 1, first + 10, first + 11, first + 12
 
 
 def free_port() -> int:
@@ -62,9 +67,9 @@ def is_free(port: int) -> bool:
         return True
 
 
-def require_free(wanted: dict[str, int]) -> None:
+def require_free(wanted: dict[int, str]) -> None:
     """Raises StackRefused with every port that is taken and what it was for."""
-    taken = [f"{port} ({name})" for name, port in wanted.items() if not is_free(port)]
+    taken = [f"{port} ({name})" for port, name in wanted.items() if not is_free(port)]
     if taken:
         raise StackRefused(
             f"another program listens on port {', '.join(taken)}; stop it, or choose other ports with --port-base N"

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,13 +81,14 @@ def prepare(server: Postgres, extra_rights: tuple[str, ...] = ()) -> ProcessSpec
 
 async def wait_ready(server: Postgres, deadline_s: float = 60.0) -> None:
     """Returns once the superuser can connect. Raises StackRefused at the deadline."""
-    until = time.monotonic() + deadline_s
+    now_s = asyncio.get_running_loop().time
+    until_s = now_s() + deadline_s
     while True:
         try:
             await (await connect(server)).close()
             return
         except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError) as error:
-            if time.monotonic() > until:
+            if now_s() > until_s:
                 tail = child.log_tail(server.log_path)
                 raise StackRefused(f"Postgres did not become ready in {deadline_s:.0f} s: {tail}") from error
         except asyncpg.InvalidPasswordError as error:

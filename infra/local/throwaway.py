@@ -5,7 +5,6 @@ Nothing here is durable, and several test sessions may run side by side on one m
 
 import asyncio
 import contextlib
-import secrets
 import shutil
 import tempfile
 import threading
@@ -14,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from control_plane.contracts.ids import new_secret, uuid7
 from infra.local import child, postgres, valkey
 from infra.local.child import ProcessSpec
 from infra.local.errors import StackRefused
@@ -36,7 +36,7 @@ def postgres_server() -> Iterator[postgres.Postgres]:
     with _directory() as directory:
         server = postgres.Postgres(
             data_dir=directory / "data", port=0, log_path=directory / "log", durable=False,
-            superuser_password=secrets.token_hex(16), role_password=secrets.token_hex(16),
+            superuser_password=new_secret("local"), role_password=new_secret("local"),
         )  # fmt: skip
         with _running(server, lambda placed: postgres.prepare(placed, RIGHTS), ready) as started:
             yield started
@@ -46,7 +46,7 @@ def postgres_server() -> Iterator[postgres.Postgres]:
 def valkey_server() -> Iterator[valkey.Valkey]:
     """An empty Valkey server."""
     with _directory() as directory:
-        server = valkey.Valkey(directory / "data", 0, directory / "log", secrets.token_hex(16))
+        server = valkey.Valkey(directory / "data", 0, directory / "log", new_secret("local"))
         with _running(server, lambda placed: valkey.prepare(placed, RIGHTS), valkey.wait_ready) as started:
             yield started
 
@@ -54,7 +54,7 @@ def valkey_server() -> Iterator[valkey.Valkey]:
 @contextlib.contextmanager
 def database(server: postgres.Postgres, template: str = "template1") -> Iterator[str]:
     """The URL of a fresh database that is a copy of `template`."""
-    name = f"t_{secrets.token_hex(6)}"
+    name = f"t_{uuid7().hex}"
     run(postgres.ensure_database(server, name, template))
     try:
         yield server.url(name)

@@ -6,7 +6,6 @@ Valkey may be wiped at any moment without lost money (rates, queues and locks of
 
 import asyncio
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +62,8 @@ def prepare(server: Valkey, extra_rights: tuple[str, ...] = ()) -> ProcessSpec:
 
 async def wait_ready(server: Valkey, deadline_s: float = 30.0) -> None:
     """Returns once it answers PING with our password. Raises StackRefused at the deadline."""
-    until = time.monotonic() + deadline_s
+    now_s = asyncio.get_running_loop().time
+    until_s = now_s() + deadline_s
     while True:
         answer = b""
         try:
@@ -75,7 +75,7 @@ async def wait_ready(server: Valkey, deadline_s: float = 30.0) -> None:
             return
         if answer.startswith(b"-WRONGPASS"):
             raise StackRefused(f"port {server.port} is held by another Valkey; stop it or choose another --port-base")
-        if time.monotonic() > until:
+        if now_s() > until_s:
             tail = child.log_tail(server.log_path)
             raise StackRefused(f"Valkey did not become ready in {deadline_s:.0f} s: {tail}")
         await asyncio.sleep(POLL_S)
