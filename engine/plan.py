@@ -81,7 +81,6 @@ def _nats(site: Site) -> LaunchProcess:
     argv = [
         str(site.nats_server), "--addr", site.host, "--port", str(site.port_base + NATS_PORT),
         "--http_port", str(site.port_base + NATS_MONITOR_PORT),
-        "--jetstream", "--store_dir", str(site.state_dir / "nats"),
     ]
     return _process(site, NATS, argv, {}, ready_url=f"{site.url(NATS_MONITOR_PORT)}/healthz",
                     stop_grace_s=KILL_MARGIN_S)
@@ -103,8 +102,13 @@ def _worker(site: Site, spec: DeploymentSpec, name: str, role: PoolRole, model_d
     env = _dynamo_environment(site, engine.stop_grace_s) | {
         # A namespace for each deployment: workers of one namespace must have equal model cards.
         "DYN_NAMESPACE": spec.deployment_id.replace(".", "_"),
-        "DYN_SYSTEM_HOST": site.host,
         "DYN_SYSTEM_PORT": str(port),
+        # Without it the status server says "notready" for ever.
+        "DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS": '["generate"]',
+        # Small pools: a simulated GPU needs little of the real CPU.
+        "DYN_RUNTIME_NUM_WORKER_THREADS": "2",
+        "DYN_RUNTIME_MAX_BLOCKING_THREADS": "8",
+        "DYN_COMPUTE_THREADS": "0",
     }
     return _process(site, name, argv, env, deployment_id=spec.deployment_id, role=role, start_after=[NATS],
                     ready_url=f"http://{site.host}:{port}/live", stop_grace_s=engine.stop_grace_s + KILL_MARGIN_S)
@@ -142,10 +146,9 @@ def _dynamo_environment(site: Site, grace_s: int) -> dict[str, str]:
         "DYN_EVENT_PLANE": "nats",
         "NATS_SERVER": site.url(NATS_PORT, "nats"),
         "DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": str(grace_s),
-        # Small pools: a worker of the simulated engine is idle most of the time.
-        "DYN_RUNTIME_NUM_WORKER_THREADS": "2",
-        "DYN_RUNTIME_MAX_BLOCKING_THREADS": "8",
-        "DYN_COMPUTE_THREADS": "0",
+        # At info, a busy frontend writes a megabyte of log for a few thousand requests.
+        "DYN_LOG": "warn",
+        "DYN_LOGGING_JSONL": "1",
         "HF_HUB_OFFLINE": "1",
     }
 

@@ -56,3 +56,10 @@ async def revoke_operator_tokens_named(session: AsyncSession, name: str) -> int:
     statement = update(OperatorToken).where(OperatorToken.name == name, OperatorToken.revoked_at.is_(None)).values(
         revoked_at=func.now()).returning(OperatorToken.id)
     return len((await session.execute(statement)).all())
+
+
+async def revoke_operator_token(session: AsyncSession, token_id: str) -> bool:
+    """Ends one token; false if it was not alive."""
+    statement = update(OperatorToken).where(OperatorToken.id == token_id, OperatorToken.revoked_at.is_(None)).values(
+        revoked_at=func.now()).returning(OperatorToken.id)
+    return (await session.execute(statement)).scalar_one_or_none() is not None

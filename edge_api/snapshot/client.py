@@ -70,7 +70,7 @@ class SyncClient:
         self._nack: Nack | None = None
         self._refusals = 0
         self._brought_news = False
-        self.last_problem = "no answer from the control plane yet"
+        self.problem = "no answer from the control plane yet"
 
     async def run(self) -> None:
         """Polls for ever."""
@@ -79,7 +79,7 @@ class SyncClient:
             try:
                 await self.poll_once()
             except ControlPlaneAway as error:
-                self.last_problem = f"control plane away: {error}"
+                self.problem = f"control plane away: {error}"
                 self._metrics.control_plane_away.set(1)
                 log.warning("control_plane_away", error=str(error), retry_s=backoff_s)
                 await asyncio.sleep(ids.jitter(backoff_s))
@@ -106,10 +106,10 @@ class SyncClient:
         self._wait_s = min(max(news.next_wait_s, SHORTEST_WAIT_S), LONGEST_WAIT_S)
         self._brought_news = bool(news.snapshot or news.revocations)
         self._keyring.revoke(news.revocations)
-        if news.snapshot is None:
-            self.last_problem = "the control plane has no routing snapshot for this edge yet"
-        else:
+        if news.snapshot is not None:
             await self._consider(news.snapshot)
+        elif self._nack is None:
+            self.problem = "" if self._holder.current else "the control plane has no routing snapshot yet"
 
     async def _consider(self, signed: SignedSnapshot) -> None:
         """Takes a snapshot or notes why not."""
@@ -119,7 +119,7 @@ class SyncClient:
             self._refuse(signed, str(refusal))
             return
         self._holder.take(snapshot)
-        self._nack, self._refusals = None, 0
+        self._nack, self._refusals, self.problem = None, 0, ""
         self._metrics.snapshot_version.set(snapshot.version)
         self._metrics.snapshot_built_at_s.set(snapshot.built_at_s)
         log.info("snapshot_taken", lineage=snapshot.lineage, version=snapshot.version)
@@ -141,7 +141,7 @@ class SyncClient:
         lineage, version = _claimed_version(signed)
         self._nack = Nack(lineage=lineage, version=version, error=error[:MAX_NACK_CHARS])
         self._refusals += 1
-        self.last_problem = f"the last snapshot was refused: {error}"
+        self.problem = f"the last snapshot was refused: {error}"
         self._metrics.snapshots_refused.inc()
         log.error("snapshot_refused", lineage=lineage, version=version, error=error)
 

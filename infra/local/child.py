@@ -20,6 +20,7 @@ from infra.local.errors import StackRefused
 POLL_S = 0.02
 KILL_WAIT_S = 5.0
 LOG_BYTES_MAX = 10_000_000
+TAIL_BYTES = 4_096
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,11 @@ def interpreter() -> str:
     return base or sys.executable
 
 
-def log_tail(path: Path, lines: int = 3) -> str:
-    """The last lines of a log in one, for an error message."""
-    with contextlib.suppress(OSError):
-        text = path.read_bytes()[-4096:].decode(errors="replace").strip().splitlines()
-        return " | ".join(line.strip() for line in text[-lines:])
-    return ""
+def log_tail(path: Path) -> str:
+    """The last line of a log and where the rest is, for an error message."""
+    lines: list[str] = []
+    with contextlib.suppress(OSError), path.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = log.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing was logged")
+    return f"{last} (its log: {path})"

@@ -18,6 +18,9 @@ FORMAT = 1
 FREE_BYTES_MIN = 1 << 30
 # Postgres keeps paths in 1,024 bytes; this leaves room for what it appends.
 PATH_BYTES_MAX = 900
+# Others may pass through, not look: the account that Postgres runs as has to reach its data.
+PASSABLE = 0o711
+PRIVATE_UMASK = 0o077
 
 
 class StateMark(BaseModel):
@@ -106,7 +109,7 @@ def open_layout(state: Path) -> tuple[Layout, TextIO]:
         raise StackRefused(f"the path of the state directory is longer than {PATH_BYTES_MAX} bytes; choose a shorter "
                            "one with --state DIR")
     try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o711)
+        state.mkdir(parents=True, exist_ok=True)
         _require_ours(state)
         lock = _lock(state)
         _require_space(state)
@@ -167,4 +170,7 @@ def _prepare(layout: Layout) -> Layout:
         mark = StateMark(format=FORMAT, release=RELEASE, uid=os.geteuid())
         write_private(layout.state / "state.json", mark.model_dump_json().encode())
     layout.read_secrets()
+    for directory in (layout.state, layout.postgres_data.parent):
+        directory.mkdir(exist_ok=True)
+        directory.chmod(PASSABLE)
     return layout

@@ -203,4 +203,4 @@ def describe_exit(code: int) -> str:
 
 
 def _tail(kept: Kept) -> str:
-    return child.log_tail(kept.spec.log_path) if kept.spec is not None else ""
+    return child.log_tail(kept.spec.log_path) if kept.spec is not None else "it was not started"

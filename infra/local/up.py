@@ -14,7 +14,7 @@ from control_plane.cli.errors import CommandFailed
 from control_plane.contracts.clock import SystemClock
 from infra.local import panel, processes
 from infra.local.errors import StackRefused
-from infra.local.layout import Layout, open_layout
+from infra.local.layout import PRIVATE_UMASK, Layout, open_layout
 from infra.local.leftovers import Record, end_leftovers
 from infra.local.panel import PanelFacts
 from infra.local.ports import require_free
@@ -35,6 +35,7 @@ def up(state: Path, port_base: int, datacenters: int, edges: int, replicas: int,
     began_s = SystemClock().monotonic_s()
     shape = Shape(port_base, datacenters, edges, replicas, engine)
     console = Console(highlight=False)
+    os.umask(PRIVATE_UMASK)
     try:
         check(shape)
         layout, lock = open_layout(state)

@@ -46,7 +46,8 @@ def test_usage_frames_survive_the_wire_as_what_they_were() -> None:
     opened = UsageOpen(ids.uuid7(), "team_1", "key_1", "m", "pv_1", 1.5)
     record = UsageRecord(
         request_id=ids.uuid7(), team_id="team_1", key_id="key_1", model_id="m", datacenter_id="dc",
-        price_version="pv_1", outcome=Outcome.COMPLETED, meter=MeterSource.ENGINE, streamed=True, http_status=200, prompt_tokens=3,
+        price_version="pv_1", outcome=Outcome.COMPLETED, meter=MeterSource.ENGINE, streamed=True, http_status=200,
+        prompt_tokens=3,
         cached_tokens=1, completion_tokens=2, reasoning_tokens=0, cost_usd="0.1", attempts=[], opened_at_s=1.0,
         duration_ms=2.0)
     batch = UsageBatch("boot", [opened, record])
