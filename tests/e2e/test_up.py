@@ -1,0 +1,104 @@
+"""Starting, stopping and starting again: `meridian up` itself, with the smallest stack."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.stack import LocalStack, until
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
+MODEL = "sim/glm-5.3"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """One datacenter, one edge, one replica; not started."""
+    state = tmp_path_factory.mktemp("small") / "state"
+    for parent in (state.parent, state.parent.parent, state.parent.parent.parent):
+        parent.chmod(0o711)
+    stack = LocalStack(state, datacenters=1, edges=1, replicas=1)
+    yield stack
+    for process in stack.processes():
+        process.kill()
+
+
+def ask(stack: LocalStack) -> int:
+    facts = stack.facts
+    answer = httpx.post(f"{facts['edge_url']}/chat/completions", timeout=20.0, trust_env=False,
+                        headers={"authorization": f"Bearer {facts['api_key']}"},
+                        json={"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": "hello"}]})
+    return answer.status_code
+
+
+def test_a_second_start_finds_the_state_of_the_first(small: LocalStack) -> None:
+    small.start()
+    first = small.facts
+    assert ask(small) == 200
+    until(lambda: small.json("usage")["total"]["requests"] >= 1, 10, "a record")
+    recorded = small.json("usage")["total"]["requests"]
+    assert small.stop() == 0
+    assert small.processes() == []
+
+    small.start()
+    assert small.facts["api_key"] == first["api_key"]
+    assert ask(small) == 200
+    assert small.json("usage")["total"]["requests"] >= recorded
+    assert len(small.operator("/operator/v1/teams")["data"]) == 1
+    assert small.stop(signal.SIGTERM) == 0
+    assert small.processes() == []
+
+
+def test_a_start_after_sigkill_takes_over_what_was_left(small: LocalStack) -> None:
+    small.start()
+    small.stop(signal.SIGKILL)
+    left = {process.pid for process in small.processes()}
+    assert left
+    small.start()
+    assert ask(small) == 200
+    assert small.stop() == 0
+    assert small.processes() == []
+
+
+def test_a_second_stack_on_the_same_state_is_refused_in_one_line(small: LocalStack) -> None:
+    small.start()
+    done = small.meridian("up", "--port-base", str(small.port_base + 1000))
+    assert done.returncode == 1
+    assert "already runs" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert ask(small) == 200
+    assert small.stop() == 0
+
+
+def test_a_taken_port_is_named_and_nothing_stays(small: LocalStack) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", small.port_base))
+        taken.listen()
+        done = small.meridian("up", "--port-base", str(small.port_base), "--datacenters", "1")
+    assert done.returncode == 1
+    assert str(small.port_base) in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert small.processes() == []
+
+
+def test_a_plain_user_can_run_it_too(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("this run is a plain user's already")
+    nobody = 65534
+    state = tmp_path / "theirs" / "state"
+    state.parent.mkdir()
+    os.chown(state.parent, nobody, nobody)
+    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+        parent.chmod(0o711)
+    stack = LocalStack(state, datacenters=1, edges=1, replicas=1, user=nobody)
+    stack.start()
+    try:
+        assert ask(stack) == 200
+        assert {process.uids().effective for process in stack.processes()} == {nobody}
+    finally:
+        assert stack.stop() == 0
+    assert stack.processes() == []
