@@ -16,6 +16,7 @@ from engine import metrics
 from engine.spec import DeploymentSpec, RouterMode, RouterSpec, SpecRefused
 
 NATS, FRONTEND = "nats", "frontend"
+WITNESS = "witness"
 NATS_PORT, NATS_MONITOR_PORT = 1, 3
 KILL_MARGIN_S = 5.0
 MODES = {PoolRole.PREFILL: "prefill", PoolRole.DECODE: "decode", PoolRole.AGGREGATED: "agg"}
@@ -125,10 +126,14 @@ def _frontend(site: Site, router: RouterSpec, grace_s: int) -> LaunchProcess:
         argv += ["--router-session-affinity-ttl-secs", str(router.session_affinity_ttl_s)]
     env = _dynamo_environment(site, grace_s) | {
         "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": str(grace_s),
+        # The witness: numbered gzip segments of one JSON line a request. A request that also has `x-dynamo-session-id`
+        # is under its `x-request-id` there.
         "DYN_REQUEST_TRACE": "1",
         "DYN_REQUEST_TRACE_SINKS": "file",
-        "DYN_REQUEST_TRACE_FILE_FORMAT": "jsonl",
-        "DYN_REQUEST_TRACE_FILE_PATH": str(site.state_dir / "witness" / "requests.jsonl"),
+        "DYN_REQUEST_TRACE_FILE_FORMAT": "jsonl_gz",
+        "DYN_REQUEST_TRACE_FILE_PATH": str(site.state_dir / WITNESS / "requests"),
+        "DYN_REQUEST_TRACE_FILE_FLUSH_INTERVAL_MS": "250",
+        "DYN_REQUEST_TRACE_FILE_ROLL_BYTES": str(4 * 1024 * 1024),
     }
     return _process(site, FRONTEND, argv, env, start_after=[NATS], ready_url=f"{site.url(0)}/live",
                     stop_grace_s=grace_s + KILL_MARGIN_S)

@@ -4,8 +4,10 @@ Everything it writes is under the request's state directory:
 
     models/       one directory for each simulated model, named by its contents
     ports.json    which worker has which port (`engine/ports.py`)
-    discovery/    where the cluster's processes find each other
-    home/ nats/ logs/ witness/
+    discovery/    where the cluster's processes find each other; what a killed process leaves there expires within about
+                  10 s, and until then Dynamo finds it dead and turns to another worker
+    witness/      what the frontend counted of each request; bounded here
+    home/ logs/   caches and logs of the processes
 """
 
 import json
@@ -14,12 +16,16 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from control_plane.contracts.launch import LaunchPlan, PlanRequest
 from engine import plan, ports
 from engine.sim import model_dir
 from engine.spec import DeploymentSpec, SpecRefused
 
-DIRECTORIES = ("models", "discovery", "home", "nats", "logs", "witness")
+DIRECTORIES = ("models", "discovery", "home", "logs", plan.WITNESS)
+PORTS = TypeAdapter(dict[str, int])
+WITNESS_SEGMENTS_KEPT = 64  # of 4 MiB each before compression
 
 
 def prepare(request: PlanRequest) -> LaunchPlan:
@@ -33,6 +39,8 @@ def prepare(request: PlanRequest) -> LaunchPlan:
     state_dir = request.state_dir.absolute()
     for name in DIRECTORIES:
         (state_dir / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+    for segment in sorted((state_dir / plan.WITNESS).glob("*.gz"))[:-WITNESS_SEGMENTS_KEPT]:
+        segment.unlink(missing_ok=True)
     # The binary's wheel puts it beside the interpreter; resolving links would leave the environment.
     python = Path(sys.executable)
     site = plan.Site(
@@ -45,7 +53,10 @@ def prepare(request: PlanRequest) -> LaunchPlan:
 
 
 def _ports(path: Path, specs: list[DeploymentSpec], port_base: int) -> dict[str, int]:
-    known = json.loads(path.read_bytes()) if path.exists() else {}
+    try:
+        known = PORTS.validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        known = {}  # Forgotten ports cost a restart of the workers that get another one, nothing else.
     try:
         assigned = ports.assign(plan.worker_names(specs), known, port_base)
     except ports.OutOfPorts as error:
