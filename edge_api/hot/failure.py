@@ -1,0 +1,122 @@
+"""What an answer of a datacenter that is no success means: for the request, for the datacenter, for the client.
+
+Dynamo's errors are flat (`{"message","type","code"}`), vLLM's are OpenAI's. Request-shaped refusals go to the client as
+they are, in OpenAI's shape, and are never tried again. Everything else is the datacenter's fault and none of its words
+reach the client.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+from msgspec import json
+
+from edge_api import errors
+from edge_api.errors import Fault, Refusal
+from edge_api.upstream.connection import Headers
+
+OVERLOADED_STATUSES = (429, 503, 529)
+REQUEST_SHAPED_STATUSES = (400, 409, 413, 415, 422)
+DEFAULT_RETRY_AFTER_S = 2.0
+
+_UNSUPPORTED = re.compile(r"[Uu]nsupported parameter\(s\): `([^`]+)`")
+_TOO_LONG = re.compile(r"context (length|window)|maximum (context|model) length|max_model_len|too many tokens", re.I)
+
+
+class FailureKind(StrEnum):
+    """Why an attempt did not answer. `SLOW` was accepted and merely slow: its prompt is not sent again."""
+
+    LOST = "lost"
+    BROKEN = "broken"
+    OVERLOADED = "overloaded"
+    NOT_SERVED = "not_served"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt. `status` is the datacenter's, 0 if it never answered."""
+
+    kind: FailureKind
+    status: int = 0
+    retry_after_s: float | None = None
+
+    @property
+    def may_go_elsewhere(self) -> bool:
+        return self.kind is not FailureKind.SLOW
+
+    @property
+    def counts_against_datacenter(self) -> bool:
+        """Overload is told by the engine and heals by itself; a plain 500 may be one request's own doing."""
+        return self.kind in (FailureKind.LOST, FailureKind.NOT_SERVED) or self.status in (502, 504)
+
+
+class EngineError(msgspec.Struct, gc=False):
+    """Either shape of an engine's error."""
+
+    message: str | None = None
+    param: str | None = None
+    error: msgspec.Raw = msgspec.Raw()
+
+
+_decode = json.Decoder(EngineError).decode
+
+
+def judge(status: int, headers: Headers, body: bytes) -> Failure | Refusal:
+    """What an answer other than 200 means."""
+    if status in REQUEST_SHAPED_STATUSES:
+        return _refusal(status, body)
+    if status in OVERLOADED_STATUSES:
+        return Failure(FailureKind.OVERLOADED, status, _seconds(headers.get(b"retry-after")))
+    if status == 404:
+        return Failure(FailureKind.NOT_SERVED, status)
+    return Failure(FailureKind.BROKEN, status)
+
+
+def judge_stream_error(code: int | str | None) -> Failure:
+    """What an error that came as a stream's first event means."""
+    status = int(code) if code is not None and str(code).isdigit() else 500
+    kind = FailureKind.OVERLOADED if status in OVERLOADED_STATUSES else FailureKind.BROKEN
+    return Failure(kind, status)
+
+
+def give_up(failures: list[Failure]) -> Refusal:
+    """What the client is told when every attempt that was allowed has failed."""
+    if failures[-1].kind is FailureKind.SLOW:
+        return Refusal(errors.UPSTREAM_TIMEOUT, "the model did not begin to answer in time")
+    if all(failure.kind is FailureKind.OVERLOADED for failure in failures):
+        waits = [failure.retry_after_s for failure in failures if failure.retry_after_s is not None]
+        return Refusal(errors.CAPACITY_EXHAUSTED, "every datacenter that serves this model is at capacity",
+                       retry_after_s=min(waits, default=DEFAULT_RETRY_AFTER_S))
+    return Refusal(errors.UPSTREAM_UNAVAILABLE, "no datacenter could serve the request",
+                   retry_after_s=DEFAULT_RETRY_AFTER_S)
+
+
+def _refusal(status: int, body: bytes) -> Refusal:
+    error = _engine_error(body)
+    message = (error.message or "the engine refused the request")[:2000]
+    unsupported = _UNSUPPORTED.search(message)
+    if unsupported:
+        return Refusal(errors.UNSUPPORTED_PARAMETER, message, unsupported[1], status=status)
+    fault = errors.CONTEXT_LENGTH_EXCEEDED if _TOO_LONG.search(message) else _FAULTS.get(status, errors.INVALID_VALUE)
+    return Refusal(fault, message, error.param, status=status)
+
+
+_FAULTS: dict[int, Fault] = {413: errors.PAYLOAD_TOO_LARGE, 422: errors.UNPROCESSABLE}
+
+
+def _engine_error(body: bytes) -> EngineError:
+    try:
+        error = _decode(body)
+        inner = bytes(error.error)
+        return _decode(inner) if inner.startswith(b"{") else error
+    except (msgspec.DecodeError, RecursionError):
+        return EngineError()
+
+
+def _seconds(value: bytes | None) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None

@@ -1,0 +1,212 @@
+"""Reads a chat stream as it passes: counts token ids, keeps the newest usage, and says what of each event goes on.
+
+Dynamo writes `usage` and then `nvext` as the last keys of a chunk, so one search from the end and one match cut both
+without parsing the chunk. In valid JSON the bytes `,"usage":` are always a key, for a quote inside a string is escaped,
+and the match goes on to the chunk's last brace, so it is the chunk's own key and not one further in. What is not
+shaped like that is decoded at its top level and put together again.
+"""
+
+import re
+
+import msgspec
+from msgspec import json
+
+from control_plane.contracts.pricing import Price
+from control_plane.contracts.usage import MeterSource
+from edge_api.hot import sse
+from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts, cost_of, counts_of, read_usage, with_cost
+
+USAGE = b',"usage":'
+NVEXT = b',"nvext":'
+TAIL = re.compile(
+    rb'(?:,"usage":(null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?(?:,"nvext":\{"completion_token_ids":\[([0-9,]*)\]\})?\}\n\n\Z')
+FINISHED = re.compile(rb'"finish_reason":\s*"([a-z_]+)"')
+DONE = b"[DONE]"
+
+
+class ChunkHead(msgspec.Struct, gc=False):
+    """What the edge needs of a chunk to write one of its own."""
+
+    id: str = ""
+    created: int = 0
+    model: str = ""
+
+
+class ExtraFields(msgspec.Struct, gc=False):
+    """`nvext` of a chunk."""
+
+    completion_token_ids: list[int] | None = None
+
+
+class UpstreamError(msgspec.Struct, gc=False):
+    """An error inside a stream."""
+
+    message: str = ""
+    code: int | str | None = None
+
+
+_decode_head = json.Decoder(ChunkHead).decode
+_decode_extra = json.Decoder(ExtraFields | None).decode
+_decode_error = json.Decoder(UpstreamError | str).decode
+_decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class StreamMeter:
+    """One stream's meter. `tokens` counts the ids of the events that were passed on."""
+
+    __slots__ = ("_last", "_price", "_usage", "_wants_each", "_wants_last", "error", "has_final_usage", "is_done",
+                 "tokens")
+
+    def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool) -> None:
+        self._price = price
+        self._wants_last, self._wants_each = wants_usage, wants_each_usage
+        self._last = b""
+        self._usage = b""
+        self.tokens = 0
+        self.has_final_usage = False
+        self.is_done = False
+        self.error: UpstreamError | None = None
+
+    def pass_on(self, event: bytes) -> bytes:
+        """What of an event goes to the client, maybe nothing. `is_done` and `error` tell that it was the last."""
+        cut = event.rfind(USAGE)
+        if cut < 0:
+            cut = event.rfind(NVEXT)
+        match = TAIL.match(event, cut) if cut >= 0 else None
+        if match is None:
+            return self._other(event)
+        usage, ids = match.groups()
+        if ids is None:
+            if b'"nvext"' in event:
+                return self._rebuilt(event)
+            if b'"choices":[]' in event and usage is not None:
+                return self._final_usage(event, cut, usage)
+        elif ids:
+            self.tokens += ids.count(b",") + 1
+        self._last = event
+        if usage is not None and usage != b"null":
+            self._usage = usage
+            if self._wants_each:
+                return event if ids is None else event[:match.end(1)] + b"}\n\n"
+        return event[:cut] + b"}\n\n"
+
+    def fail(self, message: str) -> None:
+        """The stream is broken, whatever else comes."""
+        self.error = UpstreamError(message)
+
+    def closing_usage(self) -> bytes:
+        """The usage event for a client that asked and whose datacenter sent none of its own."""
+        if not self._wants_last or self.has_final_usage or not self._usage:
+            return b""
+        self.has_final_usage = True
+        head = self.head()
+        start = json.encode({"id": head.id, "object": "chat.completion.chunk", "created": head.created,
+                             "model": head.model, "choices": []})
+        return b"data: " + start[:-1] + USAGE + self._priced(self._usage) + b"}\n\n"
+
+    def head(self) -> ChunkHead:
+        """Identity of the stream's chunks, from the last one that passed."""
+        try:
+            return _decode_head(sse.payload(self._last))
+        except msgspec.DecodeError:
+            return ChunkHead()
+
+    def finish_reason(self) -> str:
+        """The last finish reason that passed, empty if the stream is not finished."""
+        found = FINISHED.search(self._last)
+        return found[1].decode() if found else ""
+
+    def complete_counts(self) -> Counts:
+        """What a stream that came to its end used: the engine's figure wins, wherever it rode."""
+        usage = read_usage(self._usage) if self._usage else None
+        if usage is None:
+            return Counts(0, 0, self.tokens, 0, MeterSource.PROVISIONAL)
+        return counts_of(usage, MeterSource.ENGINE)
+
+    def partial_counts(self) -> Counts:
+        """What a stream that broke off had delivered: our own count of ids, and the prompt as the engine told it."""
+        usage = read_usage(self._usage) if self._usage else None
+        if usage is None:
+            return UNKNOWN
+        return counts_of(usage, MeterSource.TOKEN_IDS, self.tokens or usage.completion_tokens)
+
+    def lost_counts(self) -> Counts:
+        """As `partial_counts`, for a stream that the datacenter broke: without output there is no charge."""
+        counts = self.partial_counts()
+        return counts if counts.completion else NOTHING_DELIVERED
+
+    def _final_usage(self, event: bytes, cut: int, usage: bytes) -> bytes:
+        if usage != b"null":
+            self._usage = usage
+        if not self._wants_last or usage == b"null":
+            return b""
+        self.has_final_usage = True
+        return event[:cut] + USAGE + self._priced(usage) + b"}\n\n"
+
+    def _priced(self, usage: bytes) -> bytes:
+        read = read_usage(usage)
+        if read is None:
+            return usage
+        return with_cost(usage, self._price, cost_of(self._price, counts_of(read, MeterSource.ENGINE)))
+
+    def _other(self, event: bytes) -> bytes:
+        """An event without usage and ids where they are expected."""
+        if event.startswith(b":") and b"\ndata:" not in event:
+            return event
+        data = sse.payload(event)
+        if data == DONE:
+            self.is_done = True
+            return b""
+        if sse.event_name(event) == b"error":
+            return self._failed(data or event)
+        if not data:
+            return b""  # an annotation of the engine's own, without data
+        if b'"error"' in data or b'"usage"' in data or b'"nvext"' in data:
+            return self._rebuilt(event)
+        self._last = event
+        return event
+
+    def _rebuilt(self, event: bytes) -> bytes:
+        """The slow way: the chunk's top level taken apart, and what is ours taken out."""
+        try:
+            fields = _decode_object(sse.payload(event))
+        except msgspec.DecodeError:
+            return event
+        error = fields.get("error")
+        if error is not None and bytes(error) != b"null":
+            return self._failed(bytes(error))
+        self._count_extra(fields.pop("nvext", None))
+        usage = fields.pop("usage", None)
+        raw = b"" if usage is None or bytes(usage) == b"null" else bytes(usage)
+        if raw:
+            self._usage = raw
+        is_last = bytes(fields.get("choices", b"")) == b"[]"
+        if is_last and not self._wants_last:
+            return b""
+        if raw and is_last:
+            self.has_final_usage = True
+            fields["usage"] = msgspec.Raw(self._priced(raw))
+        elif raw and self._wants_each:
+            fields["usage"] = msgspec.Raw(raw)
+        rebuilt = b"data: " + json.encode(fields) + sse.EVENT_END
+        if not is_last:
+            self._last = rebuilt
+        return rebuilt
+
+    def _count_extra(self, raw: msgspec.Raw | None) -> None:
+        if raw is None:
+            return
+        try:
+            extra = _decode_extra(raw)
+        except msgspec.DecodeError:
+            return
+        if extra is not None and extra.completion_token_ids:
+            self.tokens += len(extra.completion_token_ids)
+
+    def _failed(self, raw: bytes) -> bytes:
+        try:
+            error = _decode_error(raw)
+        except msgspec.DecodeError:
+            error = UpstreamError()
+        self.error = UpstreamError(error) if isinstance(error, str) else error
+        return b""

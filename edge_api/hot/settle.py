@@ -1,0 +1,73 @@
+"""The two usage frames of a request: `open` before it is sent upstream, and one record when it is over."""
+
+from uuid import UUID
+
+import structlog
+
+from control_plane.contracts.keys import Principal
+from control_plane.contracts.pricing import usd_text
+from control_plane.contracts.usage import Attempt, Outcome, UsageOpen, UsageRecord
+from edge_api import errors
+from edge_api.errors import Refusal
+from edge_api.hot.services import OutboxFull, Services
+from edge_api.hot.usage import Counts, cost_of
+from edge_api.routing.table import RoutedModel
+
+log = structlog.get_logger()
+
+
+class Journal:
+    """One request's frames. The record is written once, whoever asks first."""
+
+    __slots__ = ("_first_byte_s", "_model", "_opened_at_s", "_principal", "_request_id", "_services", "_settled",
+                 "_started_s", "_streamed")
+
+    def __init__(self, services: Services, request_id: UUID, principal: Principal, model: RoutedModel, streamed: bool,
+                 started_s: float) -> None:
+        self._services, self._request_id, self._principal, self._model = services, request_id, principal, model
+        self._streamed, self._started_s = streamed, started_s
+        self._opened_at_s = services.clock.time_s()
+        self._first_byte_s: float | None = None
+        self._settled = False
+
+    def open(self) -> None:
+        """Journals that the request is about to be sent.
+
+        Raises:
+            Refusal: it could not be journalled, so it must not be sent.
+        """
+        try:
+            self._services.outbox.open(UsageOpen(
+                self._request_id, self._principal.team_id, self._principal.key_id, self._model.id,
+                self._model.price.version, self._opened_at_s))
+        except (OutboxFull, OSError) as error:
+            log.error("usage_open_failed", request_id=str(self._request_id), error=str(error))
+            raise Refusal(errors.METERING_UNAVAILABLE, "the edge cannot meter requests at the moment") from error
+
+    def first_byte(self) -> None:
+        """The first byte of the answer is about to be written."""
+        self._first_byte_s = self._services.clock.monotonic_s() - self._started_s
+        self._services.metrics.first_byte(self._first_byte_s)
+
+    def settle(self, outcome: Outcome, counts: Counts, http_status: int, attempts: list[Attempt],
+               finish_reason: str = "") -> None:
+        """Journals what the request used. A record that cannot be written is told, and the answer goes on: its `open`
+        frame stays, and the engine's witness settles it."""
+        if self._settled:
+            return
+        self._settled = True
+        price, ttft_s = self._model.price, self._first_byte_s
+        record = UsageRecord(
+            request_id=self._request_id, team_id=self._principal.team_id, key_id=self._principal.key_id,
+            model_id=self._model.id, datacenter_id=attempts[-1].datacenter_id if attempts else "",
+            price_version=price.version, outcome=outcome, meter=counts.meter, streamed=self._streamed,
+            http_status=http_status, prompt_tokens=counts.prompt, cached_tokens=counts.cached,
+            completion_tokens=counts.completion, reasoning_tokens=counts.reasoning,
+            cost_usd=usd_text(cost_of(price, counts).total_usd), attempts=attempts, opened_at_s=self._opened_at_s,
+            duration_ms=round((self._services.clock.monotonic_s() - self._started_s) * 1000, 3),
+            ttft_ms=None if ttft_s is None else round(ttft_s * 1000, 3), finish_reason=finish_reason)
+        try:
+            self._services.outbox.record(record)
+        except (OutboxFull, OSError) as error:
+            log.error("usage_record_failed", request_id=str(self._request_id), error=str(error))
+            self._services.metrics.unsettled()

@@ -1,0 +1,92 @@
+"""Token counts as engines report them, and what they cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import json
+
+from control_plane.contracts.pricing import Cost, Price, rate, usd_text
+from control_plane.contracts.usage import MeterSource
+
+
+class PromptDetails(msgspec.Struct, gc=False):
+    """Null counts as absent: then nothing is known to be cached, and all is billed in full."""
+
+    cached_tokens: int | None = None
+
+
+class CompletionDetails(msgspec.Struct, gc=False):
+    """Reasoning tokens are part of the completion."""
+
+    reasoning_tokens: int | None = None
+
+
+class EngineUsage(msgspec.Struct, gc=False):
+    """`usage` in an answer of the engine."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a request used. `cached` is part of `prompt`, `reasoning` of `completion`."""
+
+    prompt: int
+    cached: int
+    completion: int
+    reasoning: int
+    meter: MeterSource
+
+
+NOTHING_DELIVERED = Counts(0, 0, 0, 0, MeterSource.TOKEN_IDS)
+UNKNOWN = Counts(0, 0, 0, 0, MeterSource.PROVISIONAL)
+
+_decode = json.Decoder(EngineUsage).decode
+
+
+def read_usage(raw: bytes | msgspec.Raw) -> EngineUsage | None:
+    """The usage object in these bytes; none if they hold no such thing."""
+    try:
+        return _decode(raw)
+    except msgspec.DecodeError:
+        return None
+
+
+def counts_of(usage: EngineUsage, meter: MeterSource, completion: int | None = None) -> Counts:
+    """The counts of an engine's report, made possible where they are not: none negative, no more cached than asked.
+
+    `completion` replaces the engine's count with one of our own.
+    """
+    prompt = max(usage.prompt_tokens, 0)
+    completion = max(usage.completion_tokens if completion is None else completion, 0)
+    cached = (usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens) or 0
+    reasoning = (usage.completion_tokens_details and usage.completion_tokens_details.reasoning_tokens) or 0
+    return Counts(prompt, min(max(cached, 0), prompt), completion, min(max(reasoning, 0), completion), meter)
+
+
+def cost_of(price: Price, counts: Counts) -> Cost:
+    """The exact cost of these counts."""
+    return rate(price, counts.prompt, counts.cached, counts.completion)
+
+
+def with_cost(usage: bytes, price: Price, cost: Cost) -> bytes:
+    """A usage object's bytes, with the cost put in as its last fields. Digits are exact: no float on the way."""
+    details = _fields({
+        "input": usd_text(cost.input_usd),
+        "input_cached": usd_text(cost.cached_input_usd),
+        "output": usd_text(cost.output_usd),
+        "currency": '"USD"',
+        "price_version": json.encode(price.version).decode(),
+        "multiplier": '"1"',
+    })
+    added = _fields({"cost": usd_text(cost.total_usd), "cost_details": "{" + details + "}", "is_byok": "false"})
+    head = usage[:usage.rindex(b"}")].rstrip()
+    return head + (b"" if head.endswith(b"{") else b",") + added.encode() + b"}"
+
+
+def _fields(fields: Mapping[str, str]) -> str:
+    return ",".join(f'"{name}":{value}' for name, value in fields.items())
