@@ -17,13 +17,14 @@ import migrations
 from control_plane import errors, health
 from control_plane.context import AppContext
 from control_plane.contracts import ids, logs
-from control_plane.contracts.clock import Clock, SystemClock
+from control_plane.contracts.clock import Clock, SystemClock, utc
 from control_plane.contracts.signing import SigningKey
 from control_plane.contracts.version import RELEASE
 from control_plane.db import Database
 from control_plane.identity.cache import Identities
 from control_plane.middleware import AccessLog, Limits
 from control_plane.settings import Settings
+from control_plane.usage.partitions import Partitions, days_ahead
 from control_plane.wakeup import Wakeups
 
 log = structlog.get_logger()
@@ -62,7 +63,9 @@ async def running(settings: Settings, clock: Clock) -> AsyncIterator[AppContext]
                   lock_timeout_s=settings.lock_timeout_s, pool_size=settings.pool_size)
     context = AppContext(
         settings=settings, db=db, clock=clock, signing_key=SigningKey.load_or_create(settings.signing_key_file),
-        wakeups=Wakeups(settings.database_url), identities=Identities(db, clock, settings.identity_cache_s))
+        wakeups=Wakeups(settings.database_url), identities=Identities(db, clock, settings.identity_cache_s),
+        partitions=Partitions())
+    await context.partitions.ensure(db, days_ahead(utc(clock.time_s()).date()))
     tasks = [asyncio.create_task(_kept_running(name, loop)) for name, loop in _loops(context)]
     try:
         yield context

@@ -10,12 +10,13 @@ from control_plane.contracts.signing import SigningKey
 from control_plane.db import Database
 from control_plane.identity.cache import Identities
 from control_plane.settings import Settings
+from control_plane.usage.partitions import Partitions
 from control_plane.wakeup import Wakeups
 
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """`wakeups` are hints between replicas; `identities` verifies machines."""
+    """`wakeups` are hints between replicas; `identities` verifies machines; `partitions` knows which exist."""
 
     settings: Settings
     db: Database
@@ -23,6 +24,7 @@ class AppContext:
     signing_key: SigningKey
     wakeups: Wakeups
     identities: Identities
+    partitions: Partitions
 
 
 def app_context(request: Request) -> AppContext:

@@ -34,6 +34,7 @@ log = structlog.get_logger()
 
 HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}
 CONNECTION_LOST = ("08", "57P")
+DATA_EXCEPTION = "22"
 RETRY_AFTER_S = 1
 
 
@@ -168,6 +169,8 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _database(request: Request, error: Exception) -> JSONResponse:
+    if str(getattr(getattr(error, "orig", None), "sqlstate", None) or "").startswith(DATA_EXCEPTION):
+        return answer(400, Problem(code="bad_value", message="a value in the request cannot be stored"))
     if not is_database_away(error):
         return await _bug(request, error)
     log.warning("database_away", path=request.url.path, error=type(error).__name__)
