@@ -16,7 +16,7 @@ from control_plane.contracts.enrolment import EnrolAnswer
 from control_plane.contracts.launch import PlanRequest
 from control_plane.contracts.transport import ControlPlaneClient
 from fleet_agent.core import Observed, Standing
-from fleet_agent.drivers.base import ProcessStatus
+from fleet_agent.drivers.base import Driver
 from fleet_agent.drivers.local import LocalDriver
 from fleet_agent.drivers.plan import PlanFailed, Refused, request_plan
 from fleet_agent.executor import Executor
@@ -40,7 +40,7 @@ class Agent:
         self._settings, self._fleet_id, self._store, self._clock = settings, identity.subject, store, clock
         self._wake = asyncio.Event()
         self._frontend = Frontend(engine)
-        self._driver = LocalDriver(store, clock, engine)
+        self.driver: Driver = LocalDriver(store, clock, engine)
         self._accepted = store.accepted()
         self._planned: DesiredState | None = None
         self._trouble: dict[str, str] = {}
@@ -55,28 +55,24 @@ class Agent:
         Raises:
             BaseExceptionGroup: a loop failed, which none is meant to.
         """
-        self._driver.adopt()
+        await self.driver.adopt()
         if self._accepted:
-            self._driver.apply(self._accepted.plan)
+            self.driver.apply(self._accepted.plan)
         await self._observe()
         async with asyncio.TaskGroup() as group:
             loops = [group.create_task(loop) for loop in (
-                self._driver.run(), self._keep_planned(), self._keep_observed(), self._keep_synced())]
+                self.driver.run(), self._keep_planned(), self._keep_observed(), self._keep_synced())]
             await stop.wait()
             for task in loops:
                 task.cancel()
         if self._settings.stop_engine_on_exit:
             log.info("ending the engine", grace_s=self._settings.stop_grace_s)
-            await self._driver.stop(self._settings.stop_grace_s)
-
-    def processes(self) -> list[ProcessStatus]:
-        """The fleet's processes."""
-        return self._driver.observe()
+            await self.driver.stop(self._settings.stop_grace_s)
 
     async def _keep_synced(self) -> None:
         while True:
             pause_s = await self.sync.poll()
-            self._driver.freeze(self._is_superseded)
+            self.driver.freeze(self._is_superseded)
             self._wake.set()
             await asyncio.sleep(pause_s)
 
@@ -88,13 +84,13 @@ class Agent:
     async def _observe(self) -> None:
         accepted = self._accepted
         figures = {}
-        if accepted and any(process.is_running for process in self._driver.observe()):
+        if accepted and any(process.is_running for process in self.driver.observe()):
             models = [deployment.model_id for deployment in accepted.desired.deployments]
             figures = await self._frontend.read(accepted.plan.gauges, models)
         self._observed = report(View(
             desired=self.executor.state.desired, accepted=accepted.desired if accepted else None,
             retired=self._store.retired(), was_ready=frozenset(self._store.was_ready()),
-            processes=self._driver.observe(), figures=figures, trouble=self._trouble))
+            processes=self.driver.observe(), figures=figures, trouble=self._trouble))
         self._store.remember_ready(d.deployment_id for d in self._observed if d.phase is DeploymentPhase.READY)
         self.executor.handle(Observed(tuple(self._observed)))
         self.sync.look()
@@ -133,7 +129,7 @@ class Agent:
                 return True
             self._accepted = Accepted(desired, plan)
             self._store.accept(self._accepted)
-            self._driver.apply(plan)
+            self.driver.apply(plan)
             self._trouble = {}
             log.info("plan accepted", generation=desired.generation, processes=len(plan.processes))
         self._planned = desired

@@ -43,14 +43,14 @@ class Health(Collector):
         agent = self.agent
         if agent is None:
             return
-        processes, state = agent.processes(), agent.executor.state
+        processes, state = agent.driver.observe(), agent.executor.state
         counts = Counter("ready" if p.is_ready else "running" if p.is_running else "absent" for p in processes)
         by_state = GaugeMetricFamily("meridian_agent_processes", "Engine processes by state.", labels=["state"])
         for name in ("ready", "running", "absent"):
             by_state.add_metric([name], counts[name])
         yield by_state
-        restarts = sum(process.restarts for process in processes)
-        yield CounterMetricFamily("meridian_agent_restarts", "Engine processes that ended by themselves.", restarts)
+        yield CounterMetricFamily(
+            "meridian_agent_restarts", "Engine processes that ended by themselves.", agent.driver.restarts)
         yield GaugeMetricFamily("meridian_agent_epoch", "Highest lease epoch seen.", state.epoch)
         yield GaugeMetricFamily("meridian_agent_generation", "Generation of the desired state.", state.generation)
         if agent.sync.synced_at_s is not None:

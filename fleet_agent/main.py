@@ -16,7 +16,6 @@ from pathlib import Path
 
 import httpx
 import structlog
-from pydantic import ValidationError
 
 from control_plane.contracts import logs
 from control_plane.contracts.clock import SystemClock
@@ -38,10 +37,14 @@ class CannotStart(Exception):
 
 
 def main() -> None:
-    """Runs the agent; ends the process with 0 after a signal and with 1 and one line when it cannot work."""
+    """Runs the agent; ends the process with 0 after a signal and with 1 and one line when it cannot work.
+
+    Raises:
+        ValidationError: a setting is missing or wrong; the command line tells which.
+    """
+    settings = Settings()
     logs.configure("agent")
     try:
-        settings = _settings()
         with _sole_agent(settings.state_dir):
             asyncio.run(_run(settings))
     except (CannotStart, identity.CannotEnrol, WrongStore, *ENVIRONMENT_FAULTS) as fault:
@@ -50,14 +53,6 @@ def main() -> None:
         if group.split(ENVIRONMENT_FAULTS)[1] is not None:
             raise  # a bug: its traceback is wanted
         sys.exit(f"meridian agent: cannot go on: {_first(group)}")
-
-
-def _settings() -> Settings:
-    try:
-        return Settings()
-    except ValidationError as error:
-        faults = [f"MERIDIAN_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors()]
-        raise CannotStart("; ".join(faults)) from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from control_plane.contracts.agent_sync import AgentSyncAnswer, AgentSyncRequest
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClient
 from control_plane.contracts.version import RELEASE
-from fleet_agent.core import Answered, LeaseMoved, LeaseTaken, Standing
+from fleet_agent.core import Answered, LeaseMoved, LeaseTaken
 from fleet_agent.executor import Executor
 
 SYNC_PATH = "/agent/v1/sync"
@@ -106,12 +106,16 @@ class SyncLoop:
             log.error("the control plane's answer cannot be read", faults=error.error_count())
             return self._back_off()
         self._executor.handle(Answered(answer))
-        if self._executor.state.epoch != answer.epoch or self._executor.state.standing is not Standing.LEADING:
+        state = self._executor.state
+        if answer.epoch != state.epoch:
             return self._back_off()
-        self._epoch = answer.epoch
+        self._epoch, self.synced_at_s = answer.epoch, self._clock.monotonic_s()
         self._wait_s = max(0.0, min(answer.next_wait_s, MAX_WAIT_S))
+        if answer.desired is not None and answer.desired.generation != state.generation:
+            return self._back_off()  # refused; it will be sent again at once, so do not ask at once
+        if self._retry_s != FIRST_RETRY_S:
+            log.info("in touch with the control plane again")
         self._retry_s = FIRST_RETRY_S
-        self.synced_at_s = self._clock.monotonic_s()
         return MIN_PAUSE_S
 
     def _back_off(self) -> float:

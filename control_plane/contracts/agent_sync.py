@@ -62,7 +62,8 @@ class CommandKind(StrEnum):
 
 
 class Command(Wire):
-    """An order to one fleet; `seq` grows per fleet and `epoch` is the lease it was issued under."""
+    """An order to one fleet; `seq` grows per fleet and `epoch` is the lease it was issued under. `deadline_s` is what
+    is left of its time when it is sent."""
 
     id: str
     seq: int

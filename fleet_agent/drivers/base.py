@@ -9,7 +9,7 @@ from control_plane.contracts.launch import LaunchPlan
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
     """One process as the driver sees it. `is_wanted` is false while it is being stopped for good or for a
-    replacement; `trouble` says what is wrong with it, for people. Restarts are counted since the agent's start."""
+    replacement; `trouble` says what is wrong with it, for people."""
 
     name: str
     deployment_id: str
@@ -17,12 +17,20 @@ class ProcessStatus:
     is_wanted: bool
     is_running: bool
     is_ready: bool
-    restarts: int
     trouble: str = ""
 
 
 class Driver(Protocol):
-    """Makes a host run a plan, and keeps it so. Every call is safe to repeat."""
+    """Makes a host run a plan, and keeps it so. Every call is safe to repeat.
+
+    `restarts` counts how often a process ended by itself since the agent's start.
+    """
+
+    restarts: int
+
+    async def adopt(self) -> None:
+        """Takes over what an earlier boot of the agent left running; called once, before anything else."""
+        ...
 
     async def run(self) -> None:
         """Supervises until it is cancelled: starts, restarts and stops processes. Cancelling stops none of them."""

@@ -42,9 +42,9 @@ class LocalDriver:
         self._probed_at_s: dict[str, float] = {}
         self._stop_by_s: float | None = None
         self._is_frozen = False
+        self.restarts = 0
 
-    def adopt(self) -> None:
-        """Takes over what an earlier boot started and is still alive; cleans up after what is not."""
+    async def adopt(self) -> None:
         for row in self._store.processes():
             found = self._find(row)
             if found is None:
@@ -54,6 +54,7 @@ class LocalDriver:
                 self._store.put_process(ProcessRow(row.spec, row.token, found.pid, found.started))
             self._managed[row.spec.name] = Managed(row.spec, found, self._clock.monotonic_s())
             log.info("adopted", process_name=row.spec.name, pid=found.pid)
+        await self.probe()  # so that the first report does not call them unready
 
     async def run(self) -> None:
         while True:
@@ -140,7 +141,8 @@ class LocalDriver:
         now_s = self._clock.monotonic_s()
         failures = supervision.after_exit(self._failures.get(spec.name, Failures()), alive_s, now_s)
         delay_s = ids.jitter(failures.retry_at_s - now_s)
-        self._failures[spec.name] = Failures(failures.in_a_row, failures.total, now_s + delay_s)
+        self.restarts += 1
+        self._failures[spec.name] = Failures(failures.in_a_row, now_s + delay_s)
         self._trouble[spec.name] = f"{trouble} ({failures.in_a_row} in a row), see {spec.log_path}"
         log.warning("failed", process_name=spec.name, trouble=trouble, in_a_row=failures.in_a_row,
                     retry_in_s=round(delay_s, 1))
@@ -165,7 +167,7 @@ class LocalDriver:
         return ProcessStatus(
             name=spec.name, deployment_id=spec.deployment_id, role=spec.role, is_wanted=is_wanted,
             is_running=process is not None, is_ready=process is not None and process.is_ready and is_wanted,
-            restarts=self._failures.get(spec.name, Failures()).total, trouble=self._trouble.get(spec.name, ""))
+            trouble=self._trouble.get(spec.name, ""))
 
     @staticmethod
     def _find(row: ProcessRow) -> processes.ProcessIdentity | None:

@@ -33,7 +33,6 @@ class Failures:
     """How often in a row a process ended by itself, and when it may start again (monotonic)."""
 
     in_a_row: int = 0
-    total: int = 0
     retry_at_s: float = 0.0
 
 
@@ -84,4 +83,4 @@ def after_exit(before: Failures, alive_s: float, now_s: float) -> Failures:
     """The failures once the process ended by itself again, after `alive_s`; jitter is the caller's to add."""
     in_a_row = 1 if alive_s >= STABLE_AFTER_S else before.in_a_row + 1
     delay_s = min(FIRST_DELAY_S * 2 ** (in_a_row - 1), MAX_DELAY_S)
-    return Failures(in_a_row, before.total + 1, now_s + delay_s)
+    return Failures(in_a_row, now_s + delay_s)
