@@ -1,5 +1,6 @@
 """The state directory: what is where in it, its secrets, and whose it is. Everything in it survives a restart."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -111,9 +112,12 @@ def open_layout(state: Path) -> tuple[Layout, TextIO]:
     try:
         state.mkdir(parents=True, exist_ok=True)
         _require_ours(state)
-        lock = _lock(state)
-        _require_space(state)
-        return _prepare(Layout(state)), lock
+        with contextlib.ExitStack() as unless_kept:
+            lock = unless_kept.enter_context(_lock(state))
+            _require_space(state)
+            layout = _prepare(Layout(state))
+            unless_kept.pop_all()
+        return layout, lock
     except OSError as error:
         raise StackRefused(f"the state directory {state} cannot be used: {error.strerror}; choose another one with "
                            "--state DIR") from error
