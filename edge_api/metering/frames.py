@@ -102,9 +102,10 @@ def _frame_end(data: bytes, at: int) -> int:
 
 def _next_frame(data: bytes, at: int, at_end: bool) -> int:
     """Where the next frame begins, or may begin once more of the file is read."""
-    while (at := data.find(MAGIC, at)) >= 0:
-        end = _frame_end(data, at)
+    found = data.find(MAGIC, at)
+    while found >= 0:
+        end = _frame_end(data, found)
         if end > 0 or (end == _CUT and not at_end):
-            return at
-        at += 1
-    return len(data) if at_end else max(1, len(data) - len(MAGIC) + 1)
+            return found
+        found = data.find(MAGIC, found + 1)
+    return len(data) if at_end else max(at, len(data) - len(MAGIC) + 1)

@@ -45,7 +45,7 @@ class Outbox:
     def __init__(self, directory: Path, segment_bytes: int, max_bytes: int, metrics: Metrics) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.directory = directory
-        self._segment_bytes, self._max_bytes, self._metrics = segment_bytes, max_bytes, metrics
+        self._segment_bytes, self.max_bytes, self._metrics = segment_bytes, max_bytes, metrics
         self._sizes = {number: segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
         self.size_bytes = sum(self._sizes.values())
         self.unresolved: dict[UUID, Unresolved] = {}
@@ -61,7 +61,7 @@ class Outbox:
         Raises:
             OutboxFull, OSError: it is not in the file.
         """
-        self._append(frame, self._max_bytes)
+        self._append(frame, self.max_bytes)
         self.unresolved[frame.request_id] = Unresolved(frame, self.written)
 
     def record(self, frame: UsageRecord) -> None:
@@ -70,7 +70,7 @@ class Outbox:
         Raises:
             OutboxFull, OSError: it is not in the file.
         """
-        self._append(frame, self._max_bytes + self._max_bytes // RECORD_RESERVE)
+        self._append(frame, self.max_bytes + self.max_bytes // RECORD_RESERVE)
         self.unresolved.pop(frame.request_id, None)
 
     async def run(self) -> None:
@@ -160,7 +160,7 @@ class Outbox:
         pinned = [entry for entry in self.unresolved.values() if entry.end.segment <= number]
         for entry in pinned:
             try:
-                self._append(entry.frame, self._max_bytes + self._max_bytes // RECORD_RESERVE)
+                self._append(entry.frame, self.max_bytes + self.max_bytes // RECORD_RESERVE)
             except (OutboxFull, OSError) as error:
                 log.warning("outbox_carry_failed", error=str(error))
                 return False

@@ -1,0 +1,221 @@
+"""The edge's process: what it is made of, the order in which it starts, and the order in which it stops.
+
+Start: disk first (identity, snapshot, keys, outbox), then the network. Nothing above this process has to be there.
+Stop: no new connections, open requests finish, usage is made durable and shipped as far as a few seconds allow.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from pydantic import ValidationError
+
+from control_plane.contracts import ids, logs
+from control_plane.contracts.clock import Clock, SystemClock
+from edge_api import identity
+from edge_api.app import ColdParts, build_app
+from edge_api.auth import Keyring
+from edge_api.background import running
+from edge_api.hot.hotpath import HotPath
+from edge_api.hot.protocol import HOT_PATHS, hot_protocol
+from edge_api.hot.services import Limits, OutboxFull, Services
+from edge_api.identity import ControlPlaneLink
+from edge_api.key_store import KeyStore
+from edge_api.metering.outbox import Outbox
+from edge_api.metering.recovery import close_lost, repair
+from edge_api.metering.shipper import Shipper
+from edge_api.metrics import Metrics
+from edge_api.open_requests import OpenRequests
+from edge_api.routing.choose import Chooser
+from edge_api.routing.health import Health
+from edge_api.routing.retry import RetryBudget
+from edge_api.routing.session import session_key
+from edge_api.settings import Settings
+from edge_api.snapshot.client import SyncClient
+from edge_api.snapshot.holder import TableHolder
+from edge_api.snapshot.store import SnapshotStore
+
+CUT_S = 0.1
+
+log = structlog.get_logger()
+
+
+class CannotStart(Exception):
+    """The edge cannot run as it is set up; the message is one line for whoever started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Everything that lives as long as the process."""
+
+    settings: Settings
+    link: ControlPlaneLink
+    holder: TableHolder
+    open_requests: OpenRequests
+    keyring: Keyring
+    outbox: Outbox
+    shipper: Shipper
+    sync: SyncClient
+    metrics: Metrics
+    services: Services
+
+    def problem(self) -> str:
+        """What keeps this edge from its control plane; empty if nothing does."""
+        return self.link.problem or self.sync.problem
+
+
+def main() -> None:
+    """Runs one edge until it is told to stop."""
+    logs.configure("edge")
+    try:
+        settings = Settings()
+        hold_state_dir(settings.state_dir)
+        edge = assemble(settings, SystemClock(), ids.new_id("boot"))
+    except ValidationError as error:
+        faults = "; ".join(f"MERIDIAN_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+        sys.exit(f"meridian edge: {faults}")
+    except (CannotStart, OSError, ValueError) as error:
+        sys.exit(f"meridian edge: {error}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)  # uvicorn takes both while it serves, and gives them back at the end
+    serve(edge)
+
+
+def hold_state_dir(state_dir: Path) -> int:
+    """Makes the state directory this process's alone; the lock lasts as long as the returned descriptor.
+
+    Raises:
+        CannotStart: another edge has it.
+    """
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise CannotStart(f"another edge runs with the state directory {state_dir}") from error
+    return descriptor
+
+
+def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
+    """The edge with all that its disk remembers. Opens no connection.
+
+    Raises:
+        OSError, ValueError: the state directory cannot be used.
+    """
+    state_dir, metrics = settings.state_dir, Metrics()
+    link, holder, open_requests = ControlPlaneLink(settings.control_plane_urls, clock), TableHolder(), OpenRequests()
+    store = SnapshotStore(state_dir / "snapshot.json")
+    known = identity.load(state_dir)
+    if known is not None:
+        link.use(known)
+        stored = store.load(known.control_plane_keys)
+        if stored is not None:
+            holder.take(stored)
+            log.info("stored_snapshot_in_use", lineage=stored.lineage, version=stored.version)
+    keyring = Keyring(link, KeyStore(state_dir / "keys.json"), clock, metrics, settings.key_cache_size,
+                      settings.key_refresh_s)
+    keyring.restore()
+    outbox = _open_outbox(settings, clock, metrics)
+    return Edge(
+        settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
+        metrics=metrics,
+        shipper=Shipper(outbox, link, boot_id, clock, metrics),
+        sync=SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics),
+        services=Services(
+            table=holder, keyring=keyring, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
+            outbox=outbox, open_requests=open_requests, clock=clock, limits=_limits(settings), metrics=metrics,
+            session_key=session_key))
+
+
+def serve(edge: Edge) -> None:
+    """Serves until a signal, then stops in order."""
+    settings, hot_routes = edge.settings, [path.decode() for path in HOT_PATHS]
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with living(edge):
+            yield
+            await cut_connections(server)
+
+    app = build_app(ColdParts(edge.holder, edge.open_requests, edge.metrics, edge.problem, hot_routes), lifespan)
+    server = uvicorn.Server(uvicorn.Config(
+        app, host=settings.host, port=settings.port, loop="uvloop", http=hot_protocol(HotPath(edge.services)),
+        ws="none", lifespan="on", access_log=False, log_config=None, proxy_headers=False, server_header=False,
+        backlog=settings.backlog, timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=settings.shutdown_grace_s))
+    server.run()
+
+
+async def cut_connections(server: uvicorn.Server) -> None:
+    """Ends what is still open when the grace is over, so that each such request gets its usage record now."""
+    connections = list(server.server_state.connections)
+    for connection in connections:
+        connection.transport.abort()
+    if connections:
+        log.warning("connections_cut", count=len(connections))
+        await asyncio.sleep(CUT_S)  # the protocols settle when the loop tells them that the connection is lost
+
+
+@asynccontextmanager
+async def living(edge: Edge) -> AsyncIterator[None]:
+    """The background tasks, and the last things to do once no request is open any more."""
+    settings = edge.settings
+
+    async def follow() -> None:
+        if edge.link.identity is None:
+            await identity.enrol_until_done(
+                edge.link, settings.state_dir, settings.enrolment_token_file, settings.control_plane_urls)
+        await edge.sync.run()
+
+    tasks = {
+        "follow": follow, "fsync": edge.outbox.run, "ship": edge.shipper.run,
+        "save_keys": edge.keyring.run_save, "refresh_keys": edge.keyring.run_refresh,
+    }
+    log.info("edge_started", host=settings.host, port=settings.port)
+    async with running(tasks, edge.metrics):
+        yield
+    try:
+        await edge.shipper.ship_rest(settings.last_ship_s)
+        await edge.keyring.save()
+    except OSError as error:
+        log.error("last_write_failed", error=str(error))
+    finally:
+        edge.outbox.close()
+        await edge.link.aclose()
+    log.info("edge_stopped")
+
+
+def _open_outbox(settings: Settings, clock: Clock, metrics: Metrics) -> Outbox:
+    """The outbox, repaired, with a provisional record for each request that died with an earlier process."""
+    directory = settings.state_dir / "outbox"
+    lost = repair(directory, metrics)
+    outbox = Outbox(directory, settings.outbox_segment_bytes, settings.outbox_max_bytes, metrics)
+    metrics.outbox_bytes.set_function(lambda: outbox.size_bytes)
+    try:
+        close_lost(outbox, lost, clock)
+    except (OSError, OutboxFull) as error:
+        log.error("lost_requests_not_closed", error=str(error))
+    return outbox
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        max_body_bytes=settings.max_body_bytes, max_attempts=settings.max_attempts,
+        connect_timeout_s=settings.connect_timeout_s, first_byte_timeout_s=settings.first_byte_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    """A signal before or after serving: an orderly end."""
+    sys.exit(0)
