@@ -1,0 +1,1 @@
+"""Fleets' agents: their leases, what they observe, and what they are told."""

@@ -1,0 +1,125 @@
+"""One agent's sync: the lease first, then what it saw and did, then what it shall do.
+
+A report and its answer are two short transactions; between them the poll waits without a database connection. Nothing
+here reads a missing report as news: a lease that lapses moves no traffic.
+"""
+
+from sqlalchemy import func
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from control_plane.agents import repository
+from control_plane.agents.lease import Claim, Lease, LeaseRefusal, decide
+from control_plane.context import AppContext
+from control_plane.contracts.agent_sync import (
+    LEASE_TTL_S,
+    AgentSyncAnswer,
+    AgentSyncRequest,
+    DeploymentPhase,
+    ObservedDeployment,
+)
+from control_plane.db import notify
+from control_plane.errors import Conflict, Gone, NotFound, Refusal
+from control_plane.identity.cache import Machine
+from control_plane.operations import commands
+from control_plane.routing import publisher
+from control_plane.topology import repository as topology
+from control_plane.topology.models import Deployment, Fleet
+from control_plane.topology.service import desired_state, fleet_channel
+from control_plane.topology.states import observe_phase
+
+MAX_WAIT_S = 10.0
+BUSY_WAIT_S = 1.0
+REFUSALS: dict[LeaseRefusal, tuple[type[Refusal], str]] = {
+    LeaseRefusal.STALE_EPOCH: (Conflict, "the lease moved on; sync without an epoch to ask for it"),
+    LeaseRefusal.SUPERSEDED: (Gone, "another boot holds this fleet's lease; stop acting"),
+}
+
+
+async def sync(context: AppContext, machine: Machine, request: AgentSyncRequest) -> AgentSyncAnswer:
+    """Takes the report, then answers as soon as there is news, at the latest after the wait asked for.
+
+    Raises:
+        NotFound: the fleet is not declared.
+        Conflict, Gone: the lease is not this agent's.
+    """
+    fleet_id, channel = machine.subject, fleet_channel(machine.subject)
+    async with context.db.begin() as session:
+        held = await _report(session, context, machine, request)
+    until_s = context.clock.monotonic_s() + min(request.wait_s, MAX_WAIT_S)
+    while True:
+        heard = context.wakeups.count(channel)
+        async with context.db.begin() as session:
+            answer, is_news = await _answer(session, fleet_id, held, request)
+        left_s = until_s - context.clock.monotonic_s()
+        if is_news or left_s <= 0:
+            return answer
+        await context.wakeups.wait(channel, left_s, after=heard)
+
+
+async def _report(session: AsyncSession, context: AppContext, machine: Machine, request: AgentSyncRequest) -> Lease:
+    fleet = await topology.lock_fleet(session, machine.subject)
+    if fleet is None:
+        raise NotFound(f"fleet {machine.subject!r} is not declared; apply a topology with it", code="unknown_fleet")
+    before = await repository.lease(session, fleet.id)
+    held = decide(before, Claim(machine.id, request.boot_id, request.epoch))
+    if isinstance(held, LeaseRefusal):
+        refusal, message = REFUSALS[held]
+        raise refusal(message, code=held.value)
+    await repository.store_lease(session, fleet.id, held, LEASE_TTL_S, request.release)
+    if before is not None and before.epoch != held.epoch:
+        await notify(session, fleet_channel(fleet.id))
+    moved = await _observe(session, fleet, held, request.deployments)
+    await commands.acknowledge(session, fleet.id, request.acks)
+    if moved:
+        await publisher.publish(session, context.signing_key, f"fleet:{fleet.id}")
+    await commands.report_arrived(session)
+    return held
+
+
+async def _observe(session: AsyncSession, fleet: Fleet, held: Lease, seen: list[ObservedDeployment]) -> bool:
+    """Stores what the agent saw of this fleet's deployments; whether a phase moved."""
+    reports = {report.deployment_id: report for report in seen}
+    moved = False
+    for deployment in await topology.deployments_of(session, fleet.id):
+        report = reports.get(deployment.id)
+        if report is not None:
+            moved |= _record(deployment, report)
+            await repository.store_ready_replicas(session, deployment.id, report.pools)
+    await repository.store_view(session, fleet.id, held.epoch, [report.model_dump(mode="json") for report in seen])
+    await session.flush()
+    return moved
+
+
+def _record(deployment: Deployment, report: ObservedDeployment) -> bool:
+    """Writes one report down. The first one counts as coming from `pending`."""
+    before = deployment.phase
+    deployment.phase = observe_phase(before or DeploymentPhase.PENDING, report.phase)
+    deployment.observed_generation = report.observed_generation
+    deployment.inflight, deployment.queued = report.inflight, report.queued
+    deployment.message = report.message
+    deployment.observed_at = func.clock_timestamp()
+    return deployment.phase is not before
+
+
+async def _answer(session: AsyncSession, fleet_id: str, held: Lease,
+                  request: AgentSyncRequest) -> tuple[AgentSyncAnswer, bool]:
+    """What the agent shall know, and whether any of it is new to it."""
+    current = await repository.lease(session, fleet_id)
+    if current is None or (current.boot_id, current.epoch) != (held.boot_id, held.epoch):
+        raise Gone("another boot took this fleet's lease; stop acting", code=LeaseRefusal.SUPERSEDED.value)
+    fleet = await topology.fleet(session, fleet_id)
+    assert fleet is not None  # noqa: S101 - a lease refers to it
+    orders, are_new = await commands.hand_over(session, fleet_id, held.epoch)
+    desired = await desired_state(session, fleet) if fleet.generation != request.seen_generation else None
+    answer = AgentSyncAnswer(
+        epoch=held.epoch, lease_ttl_s=LEASE_TTL_S, generation=fleet.generation, desired=desired, commands=orders,
+        next_wait_s=BUSY_WAIT_S if orders or await _is_moving(session, fleet) else MAX_WAIT_S)
+    return answer, desired is not None or are_new
+
+
+async def _is_moving(session: AsyncSession, fleet: Fleet) -> bool:
+    """Whether the next report is wanted soon: traffic is on its way, or a deployment is not where it shall be."""
+    if fleet.datacenter_id in await topology.moving_datacenters(session):
+        return True
+    return any(one.phase is not DeploymentPhase.READY or one.observed_generation != one.generation
+               for one in await topology.deployments_of(session, fleet.id))

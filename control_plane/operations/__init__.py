@@ -1,0 +1,1 @@
+"""What operators order: drain and restore, as durable state machines with safety rules."""

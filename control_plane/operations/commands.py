@@ -1,0 +1,72 @@
+"""Orders to fleets: issued by operations, handed over by the agent's sync, moved on by its acknowledgements."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import func
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from control_plane.contracts import ids
+from control_plane.contracts.agent_sync import Command as Order
+from control_plane.contracts.agent_sync import CommandAck, CommandKind
+from control_plane.db import notify
+from control_plane.operations import machine, repository
+from control_plane.operations.models import Command, Operation
+from control_plane.topology.service import fleet_channel
+
+OPERATIONS_CHANNEL = "operations"
+"""What the runner waits for: an operation began, or something that one of them waits for was reported."""
+
+
+async def report_arrived(session: AsyncSession) -> None:
+    """Lets the operations that are under way look at a new report at once."""
+    if await repository.has_open(session):
+        await notify(session, OPERATIONS_CHANNEL)
+
+
+async def issue(session: AsyncSession, operation: Operation, fleet_ids: Sequence[str], deadline_at: datetime) -> None:
+    """Orders each fleet to drain, once an operation; `fleet_ids` in order, because their rows get locked."""
+    ordered = {command.fleet_id for command in await repository.commands_of(session, operation.id)}
+    for fleet_id in fleet_ids:
+        if fleet_id not in ordered:
+            session.add(Command(
+                id=ids.new_id("cmd"), operation_id=operation.id, fleet_id=fleet_id,
+                seq=await repository.next_command_seq(session, fleet_id), kind=CommandKind.DRAIN,
+                status=machine.CommandStatus.ISSUED, deadline_at=deadline_at))
+            await notify(session, fleet_channel(fleet_id))
+    await session.flush()
+
+
+async def hand_over(session: AsyncSession, fleet_id: str, epoch: int) -> tuple[list[Order], bool]:
+    """A fleet's open orders under the lease of `epoch`, and whether any was not handed to that lease before."""
+    rows = await repository.open_commands(session, fleet_id)
+    are_new = False
+    orders = []
+    for command, left_s in rows:
+        if command.epoch != epoch:
+            command.epoch, are_new = epoch, True
+        orders.append(Order(
+            id=command.id, seq=command.seq, epoch=epoch, kind=command.kind, deadline_s=max(left_s, 0.0)))
+    return orders, are_new
+
+
+async def acknowledge(session: AsyncSession, fleet_id: str, acks: Sequence[CommandAck]) -> None:
+    """Moves a fleet's own commands on; what is unknown, another fleet's or closed is passed over."""
+    if not acks:
+        return
+    rows = await repository.lock_commands(session, fleet_id, [ack.command_id for ack in acks])
+    for ack in acks:
+        command = rows.get(ack.command_id)
+        if command is not None and command.status in machine.OPEN_COMMANDS:
+            command.status = machine.acknowledge(command.status, ack.state)
+            command.result = ack.result
+            command.acked_at = func.clock_timestamp()
+
+
+async def withdraw(session: AsyncSession, operation_id: str) -> None:
+    """Closes what an operation ordered and nobody wants any more."""
+    for command in await repository.commands_of(session, operation_id, lock=True):
+        if command.status in machine.OPEN_COMMANDS:
+            command.status = machine.CommandStatus.SUPERSEDED
+            await notify(session, fleet_channel(command.fleet_id))
+    await session.flush()

@@ -1,0 +1,205 @@
+"""Creates, shows and cancels operations. One datacenter has at most one under way; asking twice makes one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from control_plane import paging
+from control_plane.audit import service as audit
+from control_plane.contracts import ids
+from control_plane.contracts.operator import (
+    OperationKind,
+    OperationPlan,
+    OperationRequest,
+    OperationState,
+    OperationView,
+    Page,
+    Problem,
+    StepState,
+    StepView,
+)
+from control_plane.contracts.signing import SigningKey
+from control_plane.db import notify
+from control_plane.errors import Conflict, IllegalTransition, NotFound, UnsafeChange
+from control_plane.operations import advance, machine, repository, safety, scope
+from control_plane.operations.commands import OPERATIONS_CHANNEL
+from control_plane.operations.machine import OperationEvent, StepEvent
+from control_plane.operations.models import Operation, OperationStep
+from control_plane.operations.playbooks import CANCELLING, PLAYBOOKS, STARTS_FROM, Pace
+from control_plane.operations.safety import Violation
+from control_plane.operations.scope import Scope
+from control_plane.routing import publisher
+from control_plane.topology.service import move_traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What asking for an operation came to. `refusal` is to be raised once the transaction is committed."""
+
+    plan: OperationPlan
+    operation: OperationView | None
+    is_new: bool = False
+    refusal: UnsafeChange | None = None
+
+
+async def create(session: AsyncSession, asked: OperationRequest, actor: str, idempotency_key: str | None) -> Outcome:
+    """Starts an operation, or finds the one that this asks for again.
+
+    Raises:
+        NotFound: there is no such datacenter.
+        Conflict: another operation is under way there, or the idempotency key was used for another one.
+        IllegalTransition: the datacenter's traffic is not where this operation begins.
+    """
+    seen = await scope.read_locked(session)
+    if asked.datacenter not in seen.datacenters:
+        known = ", ".join(seen.datacenters) or "none"
+        raise NotFound(f"there is no datacenter {asked.datacenter!r}; there are {known}", code="unknown_datacenter")
+    violation = _violation(asked, seen)
+    plan = _plan(asked, seen, violation)
+    earlier = await _earlier(session, asked, actor, idempotency_key)
+    if earlier is not None:
+        return Outcome(plan, (await views(session, [earlier]))[0], refusal=_refusal_of(earlier))
+    _check_start(asked, seen)
+    if asked.dry_run:
+        return Outcome(plan, None)
+    operation = await _store(session, asked, actor, idempotency_key, seen, violation)
+    if operation.state is OperationState.REFUSED:
+        return Outcome(plan, None, refusal=_refusal_of(operation))
+    await notify(session, OPERATIONS_CHANNEL)
+    return Outcome(plan, (await views(session, [operation]))[0], is_new=True)
+
+
+async def cancel(session: AsyncSession, key: SigningKey, operation_id: str, actor: str) -> OperationView:
+    """Ends an operation that is under way and puts traffic back to where it was.
+
+    Raises:
+        NotFound: there is no such operation.
+        IllegalTransition: it has ended already.
+    """
+    seen = await scope.read_locked(session)
+    operation = await repository.lock_operation(session, operation_id)
+    if operation is None:
+        raise NotFound(f"there is no operation {operation_id!r}")
+    if operation.state not in machine.OPEN_OPERATIONS:
+        raise IllegalTransition(f"the operation has ended already: {operation.state.value}")
+    for step in (await repository.steps(session, [operation.id]))[operation.id]:
+        if step.state is StepState.RUNNING:
+            step.state = machine.move_step(step.state, StepEvent.FAIL)
+            step.detail, step.finished_at = f"cancelled by {actor}", seen.now
+    operation.error = f"cancelled by {actor}"
+    await advance.close(session, operation, OperationEvent.CANCEL, actor)
+    place = seen.datacenters[operation.datacenter_id]
+    event = CANCELLING[operation.kind].get(place.traffic_state)
+    if event is not None:
+        move_traffic(place, event, actor, operation.error)
+        await session.flush()
+        await publisher.publish(session, key, advance.cause(operation.id))
+    return (await views(session, [operation]))[0]
+
+
+async def get(session: AsyncSession, operation_id: str) -> OperationView:
+    """One operation.
+
+    Raises:
+        NotFound: there is no such operation.
+    """
+    operation = await repository.operation(session, operation_id)
+    if operation is None:
+        raise NotFound(f"there is no operation {operation_id!r}")
+    return (await views(session, [operation]))[0]
+
+
+async def listed(session: AsyncSession, state: OperationState | None, asked: paging.Asked) -> Page[OperationView]:
+    """A page of operations, the newest first."""
+    found = await repository.page(session, state, asked.cursor, asked.limit + 1)
+    return paging.page(await views(session, found), asked, key=lambda operation: operation.id)
+
+
+async def views(session: AsyncSession, operations: Sequence[Operation]) -> list[OperationView]:
+    """Operations with their steps."""
+    steps = await repository.steps(session, [operation.id for operation in operations])
+    return [OperationView(
+        id=one.id, kind=one.kind, datacenter=one.datacenter_id, state=one.state, reason=one.reason,
+        requested_by=one.requested_by, forced=one.forced, created_at=one.created_at, finished_at=one.finished_at,
+        deadline_at=one.deadline_at, error=one.error, steps=[StepView(
+            seq=step.seq, name=step.name.value, state=step.state, detail=step.detail, started_at=step.started_at,
+            finished_at=step.finished_at) for step in steps[one.id]]) for one in operations]
+
+
+async def _earlier(session: AsyncSession, asked: OperationRequest, actor: str, key: str | None) -> Operation | None:
+    """The operation that `asked` repeats: by its idempotency key, or because it is under way."""
+    earlier = await repository.by_idempotency_key(session, actor, key) if key else None
+    if earlier is not None:
+        if (earlier.kind, earlier.datacenter_id) != (asked.kind, asked.datacenter):
+            raise Conflict("this idempotency key was used for another operation; use a new one",
+                           code="idempotency_conflict")
+        return earlier
+    under_way = await repository.open_operation(session, asked.datacenter)
+    if under_way is not None and under_way.kind is not asked.kind:
+        raise Conflict(f"{asked.datacenter} has a {under_way.kind.value} under way, {under_way.id}; "
+                       "wait for it or cancel it first", code="operation_open")
+    return None if asked.dry_run else under_way
+
+
+def _check_start(asked: OperationRequest, seen: Scope) -> None:
+    state = seen.datacenters[asked.datacenter].traffic_state
+    if state not in STARTS_FROM[asked.kind]:
+        raise IllegalTransition(f"{asked.datacenter} is {state.value}; there is nothing to {asked.kind.value}")
+
+
+def _violation(asked: OperationRequest, seen: Scope) -> Violation | None:
+    if asked.kind is not OperationKind.DRAIN:
+        return None
+    return safety.check_leaving(asked.datacenter, scope.providers(seen))
+
+
+def _plan(asked: OperationRequest, seen: Scope, violation: Violation | None) -> OperationPlan:
+    live_since = seen.now - timedelta(seconds=Pace().edge_excused_after_s)
+    live = [edge for edge in seen.edges if edge.last_seen_at > live_since]
+    places = scope.providers(seen)
+    models = seen.models_in(asked.datacenter)
+    return OperationPlan(
+        kind=asked.kind, datacenter=asked.datacenter, traffic_state=seen.datacenters[asked.datacenter].traffic_state,
+        steps=[step.value for step in PLAYBOOKS[asked.kind]], models=models,
+        open_requests=sum(int(edge.open_requests.get(asked.datacenter, 0)) for edge in live) if live else None,
+        remaining_datacenters={
+            model: safety.remaining_datacenters(asked.datacenter, places[model]) for model in models},
+        refusal=_problem(violation) if violation and not asked.force else None)
+
+
+async def _store(session: AsyncSession, asked: OperationRequest, actor: str, key: str | None, seen: Scope,
+                 violation: Violation | None) -> Operation:
+    """The operation, planned or refused, with its audit event."""
+    refused = violation is not None and not asked.force
+    operation = Operation(
+        id=ids.new_id("op"), kind=asked.kind, datacenter_id=asked.datacenter,
+        state=OperationState.REFUSED if refused else OperationState.PLANNED, reason=asked.reason, requested_by=actor,
+        idempotency_key=key, forced=asked.force, created_at=seen.now,
+        deadline_at=seen.now + timedelta(seconds=asked.deadline_s), finished_at=seen.now if refused else None,
+        error=violation.message if violation and refused else None, rule=violation.rule if violation else None,
+        numbers=dict(violation.numbers) if violation else None)
+    session.add(operation)
+    await session.flush()
+    session.add_all(
+        OperationStep(operation_id=operation.id, seq=seq, name=name, state=StepState.PENDING, detail="", memory={})
+        for seq, name in enumerate(PLAYBOOKS[asked.kind], start=1))
+    audit.record(
+        session, actor=actor, action=f"{asked.kind.value}.{'refuse' if refused else 'create'}",
+        target=f"datacenter:{asked.datacenter}", reason=asked.reason,
+        after={"operation": operation.id, "forced": asked.force, "deadline_s": asked.deadline_s,
+               "rule": operation.rule, "numbers": operation.numbers})
+    await session.flush()
+    return operation
+
+
+def _problem(violation: Violation) -> Problem:
+    return Problem(code=UnsafeChange.code, message=violation.message, rule=violation.rule, numbers=violation.numbers)
+
+
+def _refusal_of(operation: Operation) -> UnsafeChange | None:
+    if operation.state is not OperationState.REFUSED:
+        return None
+    return UnsafeChange(operation.error or "refused", rule=operation.rule,
+                        numbers={name: str(value) for name, value in (operation.numbers or {}).items()})

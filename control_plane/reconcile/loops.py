@@ -1,0 +1,13 @@
+"""The registry of loops that move leased rows on, run by every replica beside its routes."""
+
+import asyncio
+
+from control_plane.context import AppContext
+from control_plane.operations.work import OperationsWork
+from control_plane.reconcile import runner
+
+
+async def run(context: AppContext) -> None:
+    """Runs every loop until cancelled. Each one outlives an absent Postgres by itself."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(runner.run(context, OperationsWork(context)), name="operations")

@@ -1,0 +1,1 @@
+"""Routing snapshots and the edges that route by them."""

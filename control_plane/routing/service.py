@@ -1,0 +1,72 @@
+"""One edge's sync: what it reports is stored, what is new to it is answered; the poll waits without a connection."""
+
+import asyncio
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from control_plane.context import AppContext
+from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
+from control_plane.contracts.snapshot import SignedSnapshot
+from control_plane.identity.cache import Machine
+from control_plane.operations import commands
+from control_plane.routing import publisher, repository
+from control_plane.tenancy.service import REVOCATIONS_CHANNEL, revocations_after
+from control_plane.topology import repository as topology
+
+MAX_WAIT_S = 10.0
+BUSY_WAIT_S = 1.0
+MAX_REVOCATIONS = 1_000
+CHANNELS = (publisher.CHANNEL, REVOCATIONS_CHANNEL)
+
+
+async def sync(context: AppContext, machine: Machine, request: EdgeSyncRequest) -> EdgeSyncAnswer:
+    """Takes the report, then answers as soon as there is news, at the latest after the wait asked for."""
+    async with context.db.begin() as session:
+        await _report(session, machine, request)
+    until_s = context.clock.monotonic_s() + min(request.wait_s, MAX_WAIT_S)
+    while True:
+        heard = {channel: context.wakeups.count(channel) for channel in CHANNELS}
+        async with context.db.begin() as session:
+            answer, is_news = await _answer(session, request)
+        left_s = until_s - context.clock.monotonic_s()
+        if is_news or left_s <= 0:
+            return answer
+        await _wait(context, heard, left_s)
+
+
+async def _report(session: AsyncSession, machine: Machine, request: EdgeSyncRequest) -> None:
+    nack = request.nack
+    await repository.store_edge(session, {
+        "id": machine.id, "region": machine.subject, "boot_id": request.boot_id, "release": request.release,
+        "acked_lineage": request.acked_lineage, "acked_version": request.acked_version,
+        "nack_lineage": nack.lineage if nack else None, "nack_version": nack.version if nack else None,
+        "nack_error": nack.error if nack else None, "open_requests": request.open_requests})
+    await commands.report_arrived(session)
+
+
+async def _answer(session: AsyncSession, request: EdgeSyncRequest) -> tuple[EdgeSyncAnswer, bool]:
+    """What the edge shall know, and whether any of it is new to it. A snapshot that it refused is sent again when the
+    wait is over, not at once: it may have been mended meanwhile, and must not be asked in a loop."""
+    newest = await repository.head(session)
+    row = None
+    if newest != (request.acked_lineage, request.acked_version):
+        row = await repository.snapshot(session, *newest)
+    revocations = await revocations_after(session, request.revocations_after, MAX_REVOCATIONS)
+    refused = request.nack is not None and (request.nack.lineage, request.nack.version) == newest
+    answer = EdgeSyncAnswer(
+        snapshot=row and SignedSnapshot(key_id=row.key_id, signature=row.signature, body=row.body),
+        revocations=revocations,
+        next_wait_s=BUSY_WAIT_S if await topology.moving_datacenters(session) else MAX_WAIT_S)
+    return answer, bool(revocations) or (row is not None and not refused)
+
+
+async def _wait(context: AppContext, heard: dict[str, int], timeout_s: float) -> None:
+    """Until one of the channels is heard, or the time is over."""
+    waits = [asyncio.create_task(context.wakeups.wait(channel, timeout_s, after=count))
+             for channel, count in heard.items()]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""What there is and what shall run: regions, datacenters, fleets, models, deployments and pools."""

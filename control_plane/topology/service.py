@@ -1,0 +1,79 @@
+"""What is declared, what a fleet shall run, and how a datacenter's traffic moves."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from control_plane.billing.service import prices_of
+from control_plane.contracts import topology as documents
+from control_plane.contracts.agent_sync import DesiredState
+from control_plane.contracts.deployment import DesiredDeployment
+from control_plane.contracts.deployment import Pool as PoolDocument
+from control_plane.contracts.topology import TopologyDocument
+from control_plane.topology import repository, states
+from control_plane.topology.models import Datacenter, Deployment, Fleet, Model, Pool, Region
+from control_plane.topology.states import TrafficEvent
+
+
+def fleet_channel(fleet_id: str) -> str:
+    """What a fleet's agent waits for."""
+    return f"fleet:{fleet_id}"
+
+
+def move_traffic(place: Datacenter, event: TrafficEvent, by: str, reason: str) -> None:
+    """Moves a datacenter's traffic; whoever calls holds its row and publishes afterwards.
+
+    Raises:
+        states.IllegalTransition: it cannot move so from where it is.
+    """
+    place.traffic_state = states.move_traffic(place.traffic_state, event)
+    touch(place, by, reason)
+
+
+def touch(place: Datacenter, by: str, reason: str) -> None:
+    """Notes who changed a datacenter, when and why."""
+    place.generation += 1
+    place.changed_by, place.reason = by, reason
+    place.changed_at = func.clock_timestamp()
+
+
+async def declared(session: AsyncSession) -> TopologyDocument:
+    """Everything that is declared, as one document."""
+    models = await repository.every(session, Model)
+    prices = await prices_of(session, {model.price_version for model in models.values()})
+    pools = await repository.pools(session)
+    return TopologyDocument(
+        regions=[documents.RegionDocument(id=region) for region in await repository.every(session, Region)],
+        datacenters=[documents.DatacenterDocument(id=place.id, region=place.region_id, weight=place.weight)
+                     for place in (await repository.every(session, Datacenter)).values()],
+        fleets=[documents.FleetDocument(
+            id=fleet.id, datacenter=fleet.datacenter_id, ingress_url=fleet.ingress_url, gpu_type=fleet.gpu_type,
+            gpu_total=fleet.gpu_total) for fleet in (await repository.every(session, Fleet)).values()],
+        models=[documents.ModelDocument(
+            id=model.id, display_name=model.display_name, owned_by=model.owned_by, context_window=model.context_window,
+            max_output_tokens=model.max_output_tokens,
+            price=documents.PriceDocument(**prices[model.price_version][1].model_dump()))
+            for model in models.values()],
+        deployments=[documents.DeploymentDocument(
+            id=one.id, model=one.model_id, fleet=one.fleet_id, engine=one.engine,
+            pools=_pool_documents([pool for pool in pools if pool.deployment_id == one.id]))
+            for one in (await repository.every(session, Deployment)).values()])
+
+
+async def desired_state(session: AsyncSession, fleet: Fleet) -> DesiredState:
+    """All that a fleet shall run."""
+    deployments = await repository.deployments_of(session, fleet.id)
+    pools = await repository.pools_of(session, fleet.id)
+    models = await repository.models(session, [deployment.model_id for deployment in deployments])
+    return DesiredState(generation=fleet.generation, deployments=[
+        DesiredDeployment(
+            deployment_id=one.id, generation=one.generation, model_id=one.model_id,
+            context_window=models[one.model_id].context_window, engine=one.engine,
+            pools=_pool_documents([pool for pool in pools if pool.deployment_id == one.id]))
+        for one in deployments])
+
+
+def _pool_documents(pools: Sequence[Pool]) -> list[PoolDocument]:
+    return [PoolDocument(role=pool.role, replicas=pool.replicas, gpus_per_replica=pool.gpus_per_replica)
+            for pool in pools]
