@@ -99,7 +99,7 @@ def _fail(arguments: list[str], report: ErrorReport) -> int:
 
 def wants_json(arguments: list[str]) -> bool:
     """Whether the answer was to be JSON, told from the raw arguments: they may not have been readable otherwise."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
     return any(first in ("-ojson", "-o=json", "--output=json") or (first in ("-o", "--output") and second == "json")
                for first, second in pairs)
 

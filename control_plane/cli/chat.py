@@ -106,11 +106,6 @@ def footer(answer: ChatAnswer) -> str:
     return " · ".join(parts)
 
 
-def printable(text: str) -> str:
-    """Text without the control characters by which a model's words could steer a terminal."""
-    return "".join(character for character in text if character.isprintable() or character in "\n\t")
-
-
 def _ask(cli: Invocation, access: EdgeAccess, body: dict[str, Any]) -> tuple[ChatAnswer, Heard]:
     clock = SystemClock()
     began_s, first_s = clock.monotonic_s(), None
@@ -127,7 +122,7 @@ def _ask(cli: Invocation, access: EdgeAccess, body: dict[str, Any]) -> tuple[Cha
                 said = heard.take(event)
                 first_s = first_s or (clock.monotonic_s() if said else None)
                 if said and not cli.is_json:
-                    typer.echo(printable(said), nl=False)
+                    typer.echo(render.printable(said), nl=False)
     except httpx.InvalidURL as error:
         raise UsageFault(f"{access.url} is no address: {error}") from error
     except httpx.TransportError as error:

@@ -3,13 +3,12 @@
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.text import Text
 
 from control_plane.cli import render
 from control_plane.cli.client import segment
+from control_plane.cli.documents import typed
 from control_plane.cli.durations import duration
-from control_plane.cli.errors import UsageFault
 from control_plane.cli.invocation import Invocation, Output, command
 from control_plane.cli.listing import Limit, Listing
 from control_plane.cli.moves import Yes
@@ -36,10 +35,7 @@ class Revoked(Listing[str]):
 def create(cli: Invocation, team: Team, name: Name, scope: Scopes = None, expires_in: ExpiresIn = None) -> None:
     """Create a key and show its secret, this once."""
     expires_at = utc(SystemClock().time_s() + expires_in) if expires_in else None
-    try:
-        request = KeyRequest(name=name, scopes=scope or [Scope.INFERENCE], expires_at=expires_at)
-    except ValidationError as error:
-        raise UsageFault(f"--name: {error.errors()[0]['msg']}") from error
+    request = typed(KeyRequest, name=name, scopes=scope or [Scope.INFERENCE], expires_at=expires_at)
     with cli.client() as client:
         key = client.post(f"/operator/v1/teams/{segment(team)}/keys", request, KeyCreated)
     match cli.output:

@@ -2,6 +2,10 @@
 
 import importlib
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 # The commands that run one process until it ends: the module of each, and the function in it.
 PROCESSES = {
@@ -23,7 +27,7 @@ def main() -> None:
 
 
 def start(process: str) -> int:
-    """Runs a process until it ends. Settings that are missing or wrong are one line each, and exit code 2."""
+    """Runs a process until it ends. Settings that are missing or wrong are one line, and exit code 2."""
     from pydantic import ValidationError
 
     module, entry = PROCESSES[process]
@@ -32,7 +36,10 @@ def start(process: str) -> int:
     except ValidationError as error:
         if error.title != "Settings":
             raise
-        for fault in error.errors():
-            name = "MERIDIAN_" + "_".join(map(str, fault["loc"])).upper()
-            sys.stderr.write(f"error: {name}: {fault['msg']}\n")
+        sys.stderr.write(f"error: {setting_faults(error)}\n")
         return 2
+
+
+def setting_faults(error: "ValidationError") -> str:
+    """Which MERIDIAN_ variables are missing or wrong, and why. The values stay out: some are secrets."""
+    return "; ".join(f"MERIDIAN_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}" for fault in error.errors())

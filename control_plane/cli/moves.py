@@ -12,6 +12,7 @@ from rich.text import Text
 
 from control_plane.cli import render
 from control_plane.cli.client import OperatorClient, failure
+from control_plane.cli.documents import typed
 from control_plane.cli.durations import duration
 from control_plane.cli.errors import CommandFailed, Refused
 from control_plane.cli.invocation import Invocation, Output, command, flag
@@ -58,8 +59,8 @@ def drain(cli: Invocation, datacenter: Datacenter, reason: Reason, deadline: Dea
           force: Force = False, dry_run: DryRun = False, wait: Wait = False, timeout: Timeout = None,
           yes: Yes = False) -> None:
     """Move traffic out of a datacenter: new requests go elsewhere at once, open ones finish."""
-    request = OperationRequest(kind=OperationKind.DRAIN, datacenter=datacenter, reason=reason, deadline_s=deadline,
-                               force=force, dry_run=dry_run)
+    request = typed(OperationRequest, kind=OperationKind.DRAIN, datacenter=datacenter, reason=reason,
+                    deadline_s=deadline, force=force, dry_run=dry_run)
     _move(cli, request, Waiting(wait, timeout, yes))
 
 
@@ -68,8 +69,8 @@ def restore(cli: Invocation, datacenter: Datacenter, reason: Reason, deadline: D
             force: Force = False, dry_run: DryRun = False, wait: Wait = False, timeout: Timeout = None,
             yes: Yes = False) -> None:
     """Bring a drained datacenter back into service."""
-    request = OperationRequest(kind=OperationKind.RESTORE, datacenter=datacenter, reason=reason, deadline_s=deadline,
-                               force=force, dry_run=dry_run)
+    request = typed(OperationRequest, kind=OperationKind.RESTORE, datacenter=datacenter, reason=reason,
+                    deadline_s=deadline, force=force, dry_run=dry_run)
     _move(cli, request, Waiting(wait, timeout, yes))
 
 

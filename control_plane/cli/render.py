@@ -55,7 +55,7 @@ class Sheet:
             table.add_column(column.title, justify="right" if column.right else "left",
                              no_wrap=not column.loose, overflow="fold" if column.loose else "ellipsis")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(_shown, row))
         return table
 
     def lines(self) -> Iterable[str]:
@@ -123,5 +123,15 @@ def short_id(identifier: str) -> str:
     return f"{prefix}_{ELLIPSIS}{tail[-6:]}" if cut and len(tail) > 16 else identifier
 
 
+def printable(text: str) -> str:
+    """Text without the control characters by which somebody's words could steer a terminal."""
+    return "".join(character for character in text if character.isprintable() or character in "\n\t")
+
+
+def _shown(cell: Cell) -> Text:
+    """A cell as nothing but text: what looks like markup is what somebody wrote."""
+    return Text(printable(cell.plain), style=cell.style) if isinstance(cell, Text) else Text(printable(cell))
+
+
 def _one_line(cell: Cell) -> str:
-    return " ".join((cell.plain if isinstance(cell, Text) else cell).split())
+    return " ".join(printable(cell.plain if isinstance(cell, Text) else cell).split())

@@ -93,8 +93,7 @@ def _agent(fleet: FleetStatus) -> Text:
 def _phase(deployment: DeploymentStatus) -> Text:
     behind = deployment.observed_generation is None or deployment.observed_generation < deployment.generation
     if behind and deployment.phase == "ready":
-        return render.state("behind", f"ready, generation {render.count(deployment.observed_generation)}"
-                                      f" of {deployment.generation}")
+        return render.state("behind", f"gen {render.count(deployment.observed_generation)} of {deployment.generation}")
     return render.state(deployment.phase)
 
 

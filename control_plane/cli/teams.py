@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from control_plane.cli.documents import typed
 from control_plane.cli.errors import UsageFault
 from control_plane.cli.invocation import Invocation, command
 from control_plane.cli.listing import Limit, Listing
@@ -27,7 +28,7 @@ def create(cli: Invocation, name: Name, slug: Slug = "") -> None:
     if not SLUG.fullmatch(slug):
         raise UsageFault(f"{slug!r} is no slug: use lower-case letters, digits and dashes, at most 63, with --slug")
     with cli.client() as client:
-        team = client.post(PATH, TeamRequest(name=name, slug=slug), TeamView)
+        team = client.post(PATH, typed(TeamRequest, name=name, slug=slug), TeamView)
     cli.show(team, [team_sheet([team])])
     cli.say(f"\nNext: meridian keys create {team.slug} --name NAME")
 

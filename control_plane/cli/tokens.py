@@ -4,12 +4,11 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.text import Text
 
 from control_plane.cli import render
+from control_plane.cli.documents import typed
 from control_plane.cli.durations import duration
-from control_plane.cli.errors import UsageFault
 from control_plane.cli.invocation import Invocation, Output, command
 from control_plane.cli.render import Column, Sheet
 from control_plane.contracts.operator import (
@@ -46,10 +45,7 @@ EnrolmentTtl = Annotated[float, duration("--ttl", help="How long it is good for 
 @command(tokens, "create")
 def create_token(cli: Invocation, name: Name, scope: Scopes = None, ttl: TokenTtl = 86_400.0) -> None:
     """Create an operator token and show it, this once."""
-    try:
-        request = OperatorTokenRequest(name=name, scopes=scope or [OperatorScope.READ], ttl_s=round(ttl))
-    except ValidationError as error:
-        raise _fault(error) from error
+    request = typed(OperatorTokenRequest, name=name, scopes=scope or [OperatorScope.READ], ttl_s=round(ttl))
     with cli.client() as client:
         created = client.post("/operator/v1/tokens", request, OperatorTokenCreated)
     _show(cli, created, f"Good until {render.moment(created.expires_at)}; it is not shown again.")
@@ -59,10 +55,7 @@ def create_token(cli: Invocation, name: Name, scope: Scopes = None, ttl: TokenTt
 def create_enrolment(cli: Invocation, kind: KindOption, subject: Subject,
                      ttl: EnrolmentTtl = 3_600.0) -> None:
     """Create a token with which one agent or edge may enrol, once."""
-    try:
-        request = EnrolmentTokenRequest(kind=kind.value, subject=subject, ttl_s=round(ttl))
-    except ValidationError as error:
-        raise _fault(error) from error
+    request = typed(EnrolmentTokenRequest, kind=kind.value, subject=subject, ttl_s=round(ttl))
     with cli.client() as client:
         created = client.post("/operator/v1/enrolment-tokens", request, EnrolmentTokenCreated)
     _show(cli, created, f"Good once, until {render.moment(created.expires_at)}; it is not shown again.")
@@ -74,9 +67,3 @@ def _show(cli: Invocation, created: OperatorTokenCreated | EnrolmentTokenCreated
         cli.say(note)
     else:
         cli.show(created, [Sheet([Column("TOKEN")], [[created.token]], "")])
-
-
-def _fault(error: ValidationError) -> UsageFault:
-    first = error.errors()[0]
-    name = str(first["loc"][0]).removesuffix("_s") if first["loc"] else "request"
-    return UsageFault(f"--{name}: {first['msg']}")

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from control_plane.cli import render
 from control_plane.cli.client import Params
@@ -10,9 +11,10 @@ from control_plane.cli.durations import duration
 from control_plane.cli.errors import UsageFault
 from control_plane.cli.invocation import Invocation, command, flag
 from control_plane.cli.listing import Limit, Listing
-from control_plane.cli.render import Cell, Column, Sheet
+from control_plane.cli.render import Column, Sheet
 from control_plane.contracts.clock import SystemClock, utc
 from control_plane.contracts.operator import GenerationView, Page, UsageGroup, UsageRow, UsageSummary
+from control_plane.contracts.usage import Outcome
 
 app = typer.Typer(add_completion=False)
 
@@ -67,12 +69,13 @@ def summary_sheet(summary: UsageSummary, by: list[UsageGroup]) -> Sheet:
 
 
 def record_sheet(records: list[GenerationView]) -> Sheet:
-    columns = [Column("REQUEST"), Column("DATACENTER"), Column("OUTCOME"), Column("IN", right=True),
-               Column("OUT", right=True), Column("COST", right=True)]
-    rows: list[list[Cell]] = [[record.request_id, record.datacenter, render.state(record.outcome),
-                               render.count(record.prompt_tokens), render.count(record.completion_tokens),
-                               render.money(record.cost_usd)] for record in records]
-    return Sheet(columns, rows, "No requests yet: meridian chat hello")
+    columns = [Column("REQUEST"), Column("DATACENTER"), Column("IN", right=True), Column("OUT", right=True),
+               Column("COST", right=True)]
+    rows = [[record.request_id, record.datacenter, render.count(record.prompt_tokens),
+             render.count(record.completion_tokens), render.money(record.cost_usd)] for record in records]
+    notes = [Text(f"{record.request_id} {record.outcome}", style=render.STYLES.get(record.outcome, ""))
+             for record in records if record.outcome != Outcome.COMPLETED]
+    return Sheet(columns, rows, "No requests yet: meridian chat hello", notes)
 
 
 def _figures(row: UsageRow) -> list[str]:

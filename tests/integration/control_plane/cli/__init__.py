@@ -1,0 +1,1 @@
+"""The `meridian` command against the real control plane."""

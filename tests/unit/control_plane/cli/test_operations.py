@@ -1,0 +1,89 @@
+"""Seeing, following and cancelling operations."""
+
+import pytest
+
+from control_plane.contracts.operator import OperationState
+from tests.unit.control_plane.cli.conftest import Meridian
+from tests.unit.control_plane.cli.servers import OperatorServer
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls without a pause worth mentioning: the server moves on each poll, not with time."""
+    monkeypatch.setattr("control_plane.cli.waiting.POLL_S", 0.001)
+
+
+@pytest.fixture
+def started(meridian: Meridian) -> Meridian:
+    """The command line, after a drain was ordered."""
+    meridian("drain", "us-east-1", "--reason", "new racks")
+    return meridian
+
+
+def test_without_operations_the_list_says_so(meridian: Meridian) -> None:
+    assert meridian("operations", "list").out == "No operations yet.\n"
+
+
+def test_the_list_names_each_operation(started: Meridian) -> None:
+    head, row = started("operations", "list").out.splitlines()
+    assert head.split() == ["OPERATION", "KIND", "DATACENTER", "STATE", "ORDERED"]
+    assert row.split()[:4] == ["op_1", "drain", "us-east-1", "planned"]
+
+
+def test_the_list_can_be_narrowed_to_a_state(started: Meridian) -> None:
+    assert started("operations", "list", "--only", "running", "-o", "json").json == {"data": []}
+    assert len(started("operations", "list", "--only", "planned", "-o", "json").json["data"]) == 1
+
+
+def test_no_more_are_listed_than_asked(started: Meridian) -> None:
+    started("drain", "us-east-1", "--reason", "again")
+    assert len(started("operations", "list", "-n", "1", "-o", "json").json["data"]) == 1
+
+
+def test_an_operation_is_shown_with_its_reason_and_steps(started: Meridian) -> None:
+    started("operations", "show", "op_1")
+    out = started("operations", "show", "op_1").out
+    assert "why        new racks" in out
+    assert "✓  stop new requests" in out
+    assert "·  mark drained" in out
+
+
+def test_an_operation_in_json_is_the_operation(started: Meridian) -> None:
+    assert started("operations", "show", "op_1", "-o", "json").json["reason"] == "new racks"
+
+
+def test_an_unknown_operation_is_said_so(meridian: Meridian) -> None:
+    ran = meridian("operations", "show", "op_9")
+    assert (ran.code, ran.err) == (1, "error: there is no operation op_9\n")
+
+
+def test_watching_ends_with_the_operation(started: Meridian) -> None:
+    ran = started("operations", "watch", "op_1")
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == "drain of us-east-1 succeeded in 1m 15s  op_1"
+
+
+def test_watching_what_fails_is_exit_code_five(started: Meridian, api: OperatorServer) -> None:
+    api.ending = OperationState.FAILED
+    assert started("operations", "watch", "op_1").code == 5
+
+
+def test_watching_gives_up_after_the_timeout(started: Meridian, api: OperatorServer) -> None:
+    api.stuck = True
+    assert started("operations", "watch", "op_1", "--timeout", "0.01s").code == 4
+
+
+def test_watching_in_json_prints_the_end_alone(started: Meridian) -> None:
+    assert started("operations", "watch", "op_1", "-o", "json").json["state"] == "succeeded"
+
+
+def test_cancelling_says_what_became_of_it(started: Meridian, api: OperatorServer) -> None:
+    ran = started("operations", "cancel", "op_1")
+    assert (ran.code, api.operations["op_1"].state) == (0, OperationState.CANCELLED)
+    assert ran.out.startswith("drain of us-east-1 cancelled")
+
+
+def test_cancelling_what_has_ended_is_denied(started: Meridian) -> None:
+    started("operations", "watch", "op_1")
+    ran = started("operations", "cancel", "op_1")
+    assert (ran.code, ran.err) == (1, "error: op_1 has ended\n")
