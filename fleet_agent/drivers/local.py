@@ -77,7 +77,7 @@ class LocalDriver:
         return [self._status(spec) for spec in specs.values()]
 
     async def stop(self, grace_s: float) -> None:
-        self._plan = {}
+        self._plan, self._is_frozen = {}, False  # whoever ends the agent on this host has the last word
         self._stop_by_s = self._clock.monotonic_s() + grace_s
         while self._managed:
             self.tick()

@@ -6,6 +6,7 @@ own, so that a terminal's Ctrl-C does not reach it and all that it starts can be
 """
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -51,10 +52,14 @@ def minimal_environment() -> dict[str, str]:
 
 
 def is_alive(process: ProcessIdentity) -> bool:
-    """Whether this very process still runs. A dead child of ours is reaped on the way."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
-    return _started(process.pid) == process.started
+    """Whether this very process still runs. If it is a dead child of ours, it is reaped."""
+    stat = _stat(process.pid)
+    if stat is None or stat.started != process.started:
+        return False
+    if stat.is_dead:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+    return not stat.is_dead
 
 
 def signal_group(process: ProcessIdentity, number: signal.Signals) -> None:
@@ -72,7 +77,7 @@ def kill_orphans(process: ProcessIdentity) -> int:
     """
     if _started(process.pid) is not None:
         return 0
-    orphans = [pid for pid, stat in _every_process() if stat.session == process.pid and stat.state not in "ZX"]
+    orphans = [pid for pid, stat in _every_process() if stat.session == process.pid and not stat.is_dead]
     for pid in orphans:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -83,7 +88,7 @@ def find_by_token(token: str) -> ProcessIdentity | None:
     """The session leader that was started with this token: how a process is found whose start was not written down."""
     wanted = f"{TOKEN_VARIABLE}={token}".encode()
     for pid, stat in _every_process():
-        if stat.session == pid and stat.state not in "ZX" and wanted in _environment(pid):
+        if stat.session == pid and not stat.is_dead and wanted in _environment(pid):
             started = _started(pid)
             return ProcessIdentity(pid, started) if started else None
     return None
@@ -91,9 +96,9 @@ def find_by_token(token: str) -> ProcessIdentity | None:
 
 @dataclass(frozen=True, slots=True)
 class _Stat:
-    state: str
+    is_dead: bool
     session: int
-    start_ticks: int
+    started: str
 
 
 def _stat(pid: int) -> _Stat | None:
@@ -102,14 +107,17 @@ def _stat(pid: int) -> _Stat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text[text.rindex(")") + 2:].split()  # the program's name before it may hold anything
-    return _Stat(state=fields[0], session=int(fields[3]), start_ticks=int(fields[19]))
+    return _Stat(is_dead=fields[0] in "ZX", session=int(fields[3]), started=f"{_boot_id()}:{fields[19]}")
+
+
+@functools.cache
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _started(pid: int) -> str | None:
     stat = _stat(pid)
-    if stat is None or stat.state in "ZX":
-        return None
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{stat.start_ticks}"
+    return None if stat is None or stat.is_dead else stat.started
 
 
 def _every_process() -> Iterator[tuple[int, _Stat]]:

@@ -14,6 +14,7 @@ from fleet_agent.drivers.processes import ProcessIdentity
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 10.0
+MAX_DOUBLINGS = 10
 STABLE_AFTER_S = 60.0
 
 
@@ -82,5 +83,5 @@ def waits_for(
 def after_exit(before: Failures, alive_s: float, now_s: float) -> Failures:
     """The failures once the process ended by itself again, after `alive_s`; jitter is the caller's to add."""
     in_a_row = 1 if alive_s >= STABLE_AFTER_S else before.in_a_row + 1
-    delay_s = min(FIRST_DELAY_S * 2 ** (in_a_row - 1), MAX_DELAY_S)
+    delay_s = min(FIRST_DELAY_S * 2 ** min(in_a_row - 1, MAX_DOUBLINGS), MAX_DELAY_S)
     return Failures(in_a_row, now_s + delay_s)

@@ -35,7 +35,8 @@ def main() -> int:
 def plan(request: dict) -> int:
     for deployment in request["deployments"]:
         if "refuse" in deployment["engine"]:
-            print(json.dumps({"deployment_id": deployment["deployment_id"], "error": deployment["engine"]["refuse"]}))
+            refusal = {"deployment_id": deployment["deployment_id"], "error": deployment["engine"]["refuse"]}
+            sys.stdout.write(json.dumps(refusal))
             return 2
     base, state_dir = request["port_base"], request["state_dir"]
     processes = []
@@ -51,7 +52,7 @@ def plan(request: dict) -> int:
         processes.append(process("frontend", base, state_dir))
     url = f"http://127.0.0.1:{base}"
     gauges = {"url": f"{url}/metrics", "model_ready": "ready", "inflight": "inflight", "queued": "queued"}
-    print(json.dumps({"ingress_url": url, "processes": processes, "gauges": gauges}))
+    sys.stdout.write(json.dumps({"ingress_url": url, "processes": processes, "gauges": gauges}))
     return 0
 
 
