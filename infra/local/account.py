@@ -85,18 +85,28 @@ def _may_execute(path: Path, account: Account) -> bool:
 
 
 def _outside_programs(bin_dir: Path) -> Path:
-    """A copy of the installation that everybody may read, named for where it came from and when it was made."""
+    """A copy of the installation that everybody may read, named for where it came from and when it was made.
+
+    A wheel keeps the libraries that its programs need in `PACKAGE.libs` beside the package and finds them by the way
+    from one to the other, so both are copied.
+    """
     made_ns = (bin_dir / "postgres").stat().st_mtime_ns
-    target = OUTSIDE / f"postgres-{_digest(f'{bin_dir.resolve()} {made_ns}')}"
+    installation = bin_dir.resolve().parent
+    package = installation.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    target = OUTSIDE / f"postgres-{_digest(f'{installation} {made_ns}')}"
     if not target.is_dir():
         partial = target.with_name(f"{target.name}.{os.getpid()}")
-        shutil.copytree(bin_dir.parent, partial, ignore=shutil.ignore_patterns("include"), symlinks=True)
-        for directory in (OUTSIDE, partial):
+        place_in_copy = partial / package.name / installation.name
+        shutil.copytree(installation, place_in_copy, ignore=shutil.ignore_patterns("include"), symlinks=True)
+        if libraries.is_dir():
+            shutil.copytree(libraries, partial / libraries.name, symlinks=True)
+        for directory in (OUTSIDE, partial, place_in_copy.parent):
             directory.chmod(0o755)
         with contextlib.suppress(OSError):
             partial.rename(target)
         shutil.rmtree(partial, ignore_errors=True)
-    return target / "bin"
+    return target / package.name / installation.name / "bin"
 
 
 def _outside_data(data_dir: Path) -> Path:

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from control_plane.contracts.clock import SystemClock
 from infra.local import shim
 from infra.local.errors import StackRefused
@@ -84,12 +86,18 @@ def wait_gone(pid: int, deadline_s: float) -> bool:
     clock = SystemClock()
     until_s = clock.monotonic_s() + deadline_s
     while clock.monotonic_s() < until_s:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+        if is_gone(pid):
             return True
         time.sleep(POLL_S)
     return False
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ended; one that nobody has reaped (a container without an init) has."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def interpreter() -> str:

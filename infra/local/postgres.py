@@ -55,6 +55,7 @@ def prepare(server: Postgres, extra_rights: tuple[str, ...] = ()) -> ProcessSpec
     placement = place(binaries.postgres_bin_dir(), server.data_dir)
     if not (placement.data_dir / "PG_VERSION").is_file():
         _initialise(server, placement)
+    _require_version(placement)
     _clear_leftovers(placement.data_dir)
     settings = {
         "port": str(server.port),
@@ -170,6 +171,15 @@ def _initialise(server: Postgres, placement: Placement) -> None:
     finally:
         password_file.unlink(missing_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _require_version(placement: Placement) -> None:
+    made_by = (placement.data_dir / "PG_VERSION").read_text().strip()
+    if made_by != str(binaries.POSTGRES_MAJOR):
+        raise StackRefused(
+            f"{placement.data_dir} was made by PostgreSQL {made_by}, this release runs {binaries.POSTGRES_MAJOR}; "
+            "move the state directory away to begin anew"
+        )
 
 
 def _clear_leftovers(data_dir: Path) -> None:

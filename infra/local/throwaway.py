@@ -33,9 +33,9 @@ def postgres_server() -> Iterator[postgres.Postgres]:
         await postgres.wait_ready(server)
         await postgres.ensure_role(server)
 
-    with _directory() as directory:
+    with directory() as place:
         server = postgres.Postgres(
-            data_dir=directory / "data", port=0, log_path=directory / "log", durable=False,
+            data_dir=place / "data", port=0, log_path=place / "log", durable=False,
             superuser_password=new_secret("local"), role_password=new_secret("local"),
         )  # fmt: skip
         with _running(server, lambda placed: postgres.prepare(placed, RIGHTS), ready) as started:
@@ -45,8 +45,8 @@ def postgres_server() -> Iterator[postgres.Postgres]:
 @contextlib.contextmanager
 def valkey_server() -> Iterator[valkey.Valkey]:
     """An empty Valkey server."""
-    with _directory() as directory:
-        server = valkey.Valkey(directory / "data", 0, directory / "log", new_secret("local"))
+    with directory() as place:
+        server = valkey.Valkey(place / "data", 0, place / "log", new_secret("local"))
         with _running(server, lambda placed: valkey.prepare(placed, RIGHTS), valkey.wait_ready) as started:
             yield started
 
@@ -60,6 +60,17 @@ def database(server: postgres.Postgres, template: str = "template1") -> Iterator
         yield server.url(name)
     finally:
         run(postgres.drop_database(server, name))
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
+    """An empty directory that every account may pass through."""
+    path = Path(tempfile.mkdtemp(prefix="meridian-"))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -101,14 +112,3 @@ def _running(
                 raise
         finally:
             child.stop(process, spec)
-
-
-@contextlib.contextmanager
-def _directory() -> Iterator[Path]:
-    """A directory that the account of the server may pass through."""
-    directory = Path(tempfile.mkdtemp(prefix="meridian-"))
-    directory.chmod(0o755)
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)

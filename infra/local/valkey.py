@@ -5,6 +5,7 @@ Valkey may be wiped at any moment without lost money (rates, queues and locks of
 """
 
 import asyncio
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,3 +91,5 @@ async def _ping(server: Valkey) -> bytes:
         return first if first.startswith(b"-WRONGPASS") else (await reader.readuntil(b"\r\n")).strip()
     finally:
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

@@ -11,42 +11,32 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root lends out an
 plain_only = pytest.mark.skipif(os.geteuid() == 0, reason="root never runs Postgres as itself")
 
 
-def open_directory(path: Path) -> Path:
+def make_open(path: Path) -> Path:
     path.mkdir(parents=True)
     path.chmod(0o755)
     return path
 
 
-@pytest.fixture
-def reachable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that everybody may enter, in spite of pytest's closed ones above it."""
-    import tempfile
-
-    path = Path(tempfile.mkdtemp(prefix="meridian-"))
-    path.chmod(0o755)
-    return path
+def test_an_open_way_can_be_walked(open_directory: Path) -> None:
+    assert can_reach(make_open(open_directory / "a" / "b"), STRANGER)
 
 
-def test_an_open_way_can_be_walked(reachable: Path) -> None:
-    assert can_reach(open_directory(reachable / "a" / "b"), STRANGER)
-
-
-def test_one_closed_directory_on_the_way_is_enough_to_stop(reachable: Path) -> None:
-    closed = open_directory(reachable / "a")
-    inner = open_directory(closed / "b")
+def test_one_closed_directory_on_the_way_is_enough_to_stop(open_directory: Path) -> None:
+    closed = make_open(open_directory / "a")
+    inner = make_open(closed / "b")
     closed.chmod(0o700)
     assert not can_reach(inner, STRANGER)
 
 
-def test_passing_through_needs_no_right_to_look(reachable: Path) -> None:
-    passable = open_directory(reachable / "a")
-    inner = open_directory(passable / "b")
+def test_passing_through_needs_no_right_to_look(open_directory: Path) -> None:
+    passable = make_open(open_directory / "a")
+    inner = make_open(passable / "b")
     passable.chmod(0o711)
     assert can_reach(inner, STRANGER)
 
 
-def test_the_owner_is_judged_by_the_owners_rights(reachable: Path) -> None:
-    closed = open_directory(reachable / "a")
+def test_the_owner_is_judged_by_the_owners_rights(open_directory: Path) -> None:
+    closed = make_open(open_directory / "a")
     closed.chmod(0o700)
     assert can_reach(closed, Account("owner", os.geteuid(), os.getegid()))
 
@@ -64,23 +54,23 @@ def test_a_plain_user_runs_postgres_as_itself(tmp_path: Path) -> None:
 
 
 def installation(directory: Path) -> Path:
-    programs = open_directory(directory / "pginstall" / "bin")
+    programs = make_open(directory / "pginstall" / "bin")
     (programs / "postgres").write_text("#!/bin/sh\n")
     (programs / "postgres").chmod(0o755)
     return programs
 
 
 @root_only
-def test_root_lends_an_account_that_can_reach_everything(reachable: Path) -> None:
-    placement = place(installation(reachable), reachable / "data")
-    assert placement.data_dir == reachable / "data"
+def test_root_lends_an_account_that_can_reach_everything(open_directory: Path) -> None:
+    placement = place(installation(open_directory), open_directory / "data")
+    assert placement.data_dir == open_directory / "data"
     assert placement.account == unprivileged_account()
 
 
 @root_only
-def test_what_the_account_cannot_reach_is_placed_outside(reachable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "OUTSIDE", reachable / "outside")
-    closed = open_directory(reachable / "root")
+def test_what_the_account_cannot_reach_is_placed_outside(open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "OUTSIDE", open_directory / "outside")
+    closed = make_open(open_directory / "root")
     programs = installation(closed)
     closed.chmod(0o700)
     placement = place(programs, closed / "data")
@@ -92,9 +82,9 @@ def test_what_the_account_cannot_reach_is_placed_outside(reachable: Path, monkey
 
 
 @root_only
-def test_state_that_was_removed_is_not_found_again_outside(reachable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "OUTSIDE", reachable / "outside")
-    closed = open_directory(reachable / "root")
+def test_removed_state_is_not_found_again_outside(open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "OUTSIDE", open_directory / "outside")
+    closed = make_open(open_directory / "root")
     programs = installation(closed)
     closed.chmod(0o700)
     first = place(programs, closed / "data").data_dir
@@ -105,7 +95,7 @@ def test_state_that_was_removed_is_not_found_again_outside(reachable: Path, monk
 
 @root_only
 def test_without_account_or_place_root_enters_a_user_namespace(
-    reachable: Path, monkeypatch: pytest.MonkeyPatch
+    open_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account, "ACCOUNTS", ("nobody-of-this-name",))
-    assert place(installation(reachable), reachable / "data").rights == ("--user-namespace",)
+    assert place(installation(open_directory), open_directory / "data").rights == ("--user-namespace",)
