@@ -123,7 +123,10 @@ def _frontend(site: Site, router: RouterSpec, grace_s: int) -> LaunchProcess:
         "--migration-limit", str(router.migration_limit),
     ]
     if router.session_affinity_ttl_s:
-        argv += ["--router-session-affinity-ttl-secs", str(router.session_affinity_ttl_s)]
+        # Soft: with the default, hard, a session whose worker died gets errors until that worker's lease expires, and
+        # its open streams are not migrated.
+        argv += ["--router-session-affinity-ttl-secs", str(router.session_affinity_ttl_s),
+                 "--router-session-affinity-mode", "soft"]
     env = _dynamo_environment(site, grace_s) | {
         "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": str(grace_s),
         # The witness: numbered gzip segments of one JSON line a request. A request that also has `x-dynamo-session-id`

@@ -103,6 +103,7 @@ def test_the_router_reaches_the_frontend() -> None:
     frontend = named(found, "frontend")
     assert option(frontend, "--router-mode") == "round-robin"
     assert option(frontend, "--router-session-affinity-ttl-secs") == "60"
+    assert option(frontend, "--router-session-affinity-mode") == "soft"
     assert option(frontend, "--migration-limit") == "1"
 
 

@@ -1,0 +1,22 @@
+"""One real cluster for the module that needs it, whole again before each test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.cluster import Cluster, cluster, free_port_block, request
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One prefill and two decode workers, a frontend and NATS."""
+    with cluster(request(tmp_path_factory.mktemp("cluster"), free_port_block())) as running:
+        yield running
+
+
+@pytest.fixture
+def running(started: Cluster) -> Cluster:
+    """The module's cluster with every process alive."""
+    started.start()
+    started.wait_model()
+    return started
