@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import json
 
-from control_plane.contracts.pricing import Price
+from control_plane.contracts.pricing import Cost, Price
 from control_plane.contracts.usage import MeterSource
 from edge_api.hot.meter import FINISHED
-from edge_api.hot.usage import UNKNOWN, Counts, EngineUsage, cost_of, counts_of, read_usage, with_cost
+from edge_api.hot.usage import UNKNOWN, Counts, cost_of, counts_of, read_usage, with_cost
 
 TAIL = re.compile(
     rb',\s*"usage":\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})(?:,\s*"nvext":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?\s*\}\s*\Z')
@@ -22,10 +22,11 @@ class BadAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UnaryAnswer:
-    """`body` is what goes to the client."""
+    """`body` is what goes to the client. `cost` is null if the answer held no usage."""
 
     body: bytes
     counts: Counts
+    cost: Cost | None
     finish_reason: str
 
 
@@ -42,8 +43,10 @@ def read_answer(body: bytes, price: Price) -> UnaryAnswer:
     usage = read_usage(match[1])
     if usage is None:
         return _rebuilt(body, price)
-    priced, counts = _priced(match[1], usage, price)
-    return UnaryAnswer(body[:match.start()] + b',"usage":' + priced + b"}", counts, _finish_reason(body))
+    counts = counts_of(usage, MeterSource.ENGINE)
+    cost = cost_of(price, counts)
+    return UnaryAnswer(b'%b,"usage":%b}' % (body[:match.start()], with_cost(match[1], price, cost)), counts, cost,
+                       _finish_reason(body))
 
 
 def _rebuilt(body: bytes, price: Price) -> UnaryAnswer:
@@ -54,16 +57,12 @@ def _rebuilt(body: bytes, price: Price) -> UnaryAnswer:
     fields.pop("nvext", None)
     raw = fields.get("usage")
     usage = read_usage(raw) if raw is not None else None
-    counts = UNKNOWN
-    if raw is not None and usage is not None:
-        priced, counts = _priced(bytes(raw), usage, price)
-        fields["usage"] = msgspec.Raw(priced)
-    return UnaryAnswer(json.encode(fields), counts, _finish_reason(body))
-
-
-def _priced(raw: bytes, usage: EngineUsage, price: Price) -> tuple[bytes, Counts]:
+    if raw is None or usage is None:
+        return UnaryAnswer(json.encode(fields), UNKNOWN, None, _finish_reason(body))
     counts = counts_of(usage, MeterSource.ENGINE)
-    return with_cost(raw, price, cost_of(price, counts)), counts
+    cost = cost_of(price, counts)
+    fields["usage"] = msgspec.Raw(with_cost(bytes(raw), price, cost))
+    return UnaryAnswer(json.encode(fields), counts, cost, _finish_reason(body))
 
 
 def _finish_reason(body: bytes) -> str:

@@ -264,7 +264,8 @@ class Dispatch:
             return
         self._leave_attempt(200)
         self._journal.first_byte()
-        self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason)
+        self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
+                             answer.cost)
         self._client.write(respond.unary(self._client.common_headers(), answer.body))
         self._client.finish(200)
 

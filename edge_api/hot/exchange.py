@@ -90,10 +90,11 @@ class Exchange:
                  "_too_large", "body_complete", "chunked", "disconnected", "headers", "keep_alive", "phase",
                  "principal", "request_id", "response_complete", "started_s")
 
-    def __init__(self, client: ClientSide, hot: HotPath, headers: dict[bytes, bytes], keep_alive: bool, chunked: bool,
-                 expects_continue: bool) -> None:
+    def __init__(self, client: ClientSide, hot: HotPath, headers: dict[bytes, bytes], keep_alive: bool,
+                 chunked: bool) -> None:
         self._client, self._hot, self.headers = client, hot, headers
-        self.keep_alive, self.chunked, self._expects_continue = keep_alive, chunked, expects_continue
+        self.keep_alive, self.chunked = keep_alive, chunked
+        self._expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         self.phase = Phase.HEAD
         self.request_id = ids.uuid7(hot.services.clock.time_s())
         self.started_s = hot.services.clock.monotonic_s()
@@ -137,6 +138,7 @@ class Exchange:
             self._lookup.cancel()
         if self.phase is Phase.UPSTREAM and self._dispatch is not None:
             self._dispatch.client_gone()
+        self._dispatch = None
         self.phase = Phase.DONE
 
     def write_paused(self) -> None:
@@ -173,6 +175,7 @@ class Exchange:
         """The answer is written."""
         self._move(Phase.DONE)
         self._hot.services.metrics.answered(status)
+        self._dispatch = None  # each knows the other: without this every request were work for the garbage collector
         self.response_complete = True
         self._client.finished(self)
 

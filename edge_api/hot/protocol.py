@@ -20,15 +20,14 @@ from edge_api.errors import Fault, Refusal
 from edge_api.hot import respond
 from edge_api.hot.exchange import Exchange
 from edge_api.hot.hotpath import HotPath
-from edge_api.hot.services import Services
 
 HOT_PATHS = frozenset({b"/v1/chat/completions", b"/api/v1/chat/completions"})
 
 log = structlog.get_logger()
 
 
-class _HeadersTooLarge(Exception):
-    """The request's head is past the limit."""
+class _TooManyPipelined(Exception):
+    """The client sends requests faster than it reads answers."""
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -41,7 +40,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.active: Exchange | None = None
         self.client_address = ""
         self._head_bytes = 0
-        self._is_arriving = False
+        self._is_in_head = self._is_arriving = False
         self._arrival_timer: asyncio.TimerHandle | None = None
         self._is_lingering = False
 
@@ -65,7 +64,8 @@ class EdgeProtocol(HttpToolsProtocol):
         else:
             if self.active is not None:
                 self.active.advance()
-            self._watch_arrival()
+            if self._is_arriving or self._arrival_timer is not None:
+                self._watch_arrival(len(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
@@ -91,29 +91,26 @@ class EdgeProtocol(HttpToolsProtocol):
         # The ASGI scope, which uvicorn builds here, is built once it is known that the app is asked.
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
         self._head_bytes = 0
-        self._is_arriving = True
-
-    def on_url(self, url: bytes) -> None:
-        self._count_head(len(url))
-        self.url += url
+        self._is_in_head = self._is_arriving = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_head(len(name) + len(value) + 4)
-        super().on_header(name, value)
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self.hot.services.limits.max_pipelined:
-            raise _HeadersTooLarge("too many requests are pipelined")
-        self._stop_watching()  # the head came in time; the body has a deadline of its own
+            raise _TooManyPipelined("too many requests are pipelined")
+        self._is_in_head = False
+        if self._arrival_timer is not None:
+            self._stop_watching()  # the head came in time; the body has a deadline of its own
         if self.url.partition(b"?")[0] in HOT_PATHS and self.parser.get_method() == b"POST":
             self._begin_hot()
             return
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, headers = self.url, self.headers
         super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -181,10 +178,8 @@ class EdgeProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _begin_hot(self) -> None:
-        keep_alive = self.parser.should_keep_alive()
         chunked = self.parser.get_http_version() != "1.0"
-        exchange = Exchange(self, self.hot, dict(self.headers), keep_alive and chunked, chunked,
-                            self.expect_100_continue)
+        exchange = Exchange(self, self.hot, dict(self.headers), chunked and self.parser.should_keep_alive(), chunked)
         before, self.cycle = self.cycle, cast(RequestResponseCycle, exchange)
         if before is None or before.response_complete:
             self.active = exchange
@@ -194,15 +189,10 @@ class EdgeProtocol(HttpToolsProtocol):
 
     # what is wrong on the wire
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self.hot.services.limits.max_header_bytes:
-            raise _HeadersTooLarge("the request's head is too long")
-
     def _refuse_http(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
-        if isinstance(cause, _HeadersTooLarge):
-            self._refuse(errors.HEADERS_TOO_LARGE, str(cause))
+        if isinstance(cause, _TooManyPipelined):
+            self._refuse(errors.INVALID_HTTP, str(cause))
         elif isinstance(error, httptools.HttpParserCallbackError) and cause is not None:
             log.error("request_callback_failed", exc_info=cause)
             self._refuse(errors.INTERNAL_ERROR, "the edge failed on this request")
@@ -227,13 +217,20 @@ class EdgeProtocol(HttpToolsProtocol):
             self.transport.write(respond.refusal(common + b"connection: close\r\n", Refusal(fault, message)))
         self.transport.close()
 
-    def _watch_arrival(self) -> None:
-        """A request that is still coming in has a deadline: slow senders cannot hold a connection for ever."""
+    def _watch_arrival(self, size: int = 0) -> None:
+        """A request that is still coming in has a deadline, and its head a bound: counted by reads, which is exact
+        enough and costs a request that comes in one read nothing."""
+        if self._is_lingering:
+            return
+        limits = self.hot.services.limits
+        if self._is_in_head:
+            self._head_bytes += size
+            if self._head_bytes > limits.max_header_bytes:
+                self._refuse(errors.HEADERS_TOO_LARGE, "the request's head is too long")
+                return
         if not self._is_arriving:
-            if self._arrival_timer is not None and not self._is_lingering:
-                self._stop_watching()
-        elif self._arrival_timer is None and not self._is_lingering and not self.pipeline:
-            limits = self.hot.services.limits
+            self._stop_watching()
+        elif self._arrival_timer is None and not self.pipeline:
             in_body = self.cycle is not None and not self.cycle.response_complete
             self._arrival_timer = self.loop.call_later(
                 limits.body_timeout_s if in_body else limits.header_timeout_s, self._arrival_is_late)
@@ -249,11 +246,6 @@ class EdgeProtocol(HttpToolsProtocol):
             self._arrival_timer = None
 
 
-def hot_protocol(services: Services) -> type[EdgeProtocol]:
-    """The protocol class for `uvicorn.Config(http=...)`, with `services` behind it."""
-    class BoundEdgeProtocol(EdgeProtocol):
-        """The protocol of one server."""
-
-        hot = HotPath(services)
-
-    return BoundEdgeProtocol
+def hot_protocol(hot: HotPath) -> type[EdgeProtocol]:
+    """The protocol class for `uvicorn.Config(http=...)` of one server."""
+    return type("BoundEdgeProtocol", (EdgeProtocol,), {"hot": hot})

@@ -5,7 +5,7 @@ from uuid import UUID
 import structlog
 
 from control_plane.contracts.keys import Principal
-from control_plane.contracts.pricing import usd_text
+from control_plane.contracts.pricing import Cost, usd_text
 from control_plane.contracts.usage import Attempt, Outcome, UsageOpen, UsageRecord
 from edge_api import errors
 from edge_api.errors import Refusal
@@ -50,20 +50,21 @@ class Journal:
         self._services.metrics.first_byte(self._first_byte_s)
 
     def settle(self, outcome: Outcome, counts: Counts, http_status: int, attempts: list[Attempt],
-               finish_reason: str = "") -> None:
+               finish_reason: str = "", cost: Cost | None = None) -> None:
         """Journals what the request used. A record that cannot be written is told, and the answer goes on: its `open`
         frame stays, and the engine's witness settles it."""
         if self._settled:
             return
         self._settled = True
         price, ttft_s = self._model.price, self._first_byte_s
+        cost = cost or cost_of(price, counts)
         record = UsageRecord(
             request_id=self._request_id, team_id=self._principal.team_id, key_id=self._principal.key_id,
             model_id=self._model.id, datacenter_id=attempts[-1].datacenter_id if attempts else "",
             price_version=price.version, outcome=outcome, meter=counts.meter, streamed=self._streamed,
             http_status=http_status, prompt_tokens=counts.prompt, cached_tokens=counts.cached,
             completion_tokens=counts.completion, reasoning_tokens=counts.reasoning,
-            cost_usd=usd_text(cost_of(price, counts).total_usd), attempts=attempts, opened_at_s=self._opened_at_s,
+            cost_usd=usd_text(cost.total_usd), attempts=attempts, opened_at_s=self._opened_at_s,
             duration_ms=round((self._services.clock.monotonic_s() - self._started_s) * 1000, 3),
             ttft_ms=None if ttft_s is None else round(ttft_s * 1000, 3), finish_reason=finish_reason)
         try:

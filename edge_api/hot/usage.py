@@ -1,6 +1,5 @@
 """Token counts as engines report them, and what they cost."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -75,18 +74,9 @@ def cost_of(price: Price, counts: Counts) -> Cost:
 
 def with_cost(usage: bytes, price: Price, cost: Cost) -> bytes:
     """A usage object's bytes, with the cost put in as its last fields. Digits are exact: no float on the way."""
-    details = _fields({
-        "input": usd_text(cost.input_usd),
-        "input_cached": usd_text(cost.cached_input_usd),
-        "output": usd_text(cost.output_usd),
-        "currency": '"USD"',
-        "price_version": json.encode(price.version).decode(),
-        "multiplier": '"1"',
-    })
-    added = _fields({"cost": usd_text(cost.total_usd), "cost_details": "{" + details + "}", "is_byok": "false"})
+    details = (f'"input":{usd_text(cost.input_usd)},"input_cached":{usd_text(cost.cached_input_usd)},'
+               f'"output":{usd_text(cost.output_usd)},"currency":"USD","price_version":"{price.version}",'
+               '"multiplier":"1"')
+    added = f'"cost":{usd_text(cost.total_usd)},"cost_details":{{{details}}},"is_byok":false}}'
     head = usage[:usage.rindex(b"}")].rstrip()
-    return head + (b"" if head.endswith(b"{") else b",") + added.encode() + b"}"
-
-
-def _fields(fields: Mapping[str, str]) -> str:
-    return ",".join(f'"{name}":{value}' for name, value in fields.items())
+    return head + (b"" if head.endswith(b"{") else b",") + added.encode()
