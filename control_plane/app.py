@@ -30,7 +30,7 @@ from control_plane.wakeup import Wakeups
 log = structlog.get_logger()
 
 SLICES = (
-    "identity", "audit", "tenancy", "usage", "topology", "agents", "operations", "routing", "capacity", "dashboard")
+    "identity", "audit", "tenancy", "usage", "topology", "agents", "operations", "routing", "dashboard")
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 SHUTDOWN_GRACE_S = 5
 
@@ -92,7 +92,7 @@ def _routers() -> list[APIRouter]:
 
 def _loops(context: AppContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
     loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [("wakeups", context.wakeups.run)]
-    for name in ("loops", "outbox"):
+    for name in ("loops", "outbox") if context.settings.redis_url else ("loops",):
         if importlib.util.find_spec(f"control_plane.reconcile.{name}"):
             module = importlib.import_module(f"control_plane.reconcile.{name}")
             loops.append((name, partial(module.run, context)))

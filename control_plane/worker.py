@@ -1,0 +1,127 @@
+"""The worker: Celery tasks and the beat that starts the regular ones, in one process.
+
+Tasks are async functions of the slices; they run on one event loop in a thread of its own, which the pool's threads
+wait for. A worker that starts while Valkey is away waits for it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+from celery import Celery, signals
+from celery.beat import EmbeddedService
+
+from control_plane.contracts import logs
+from control_plane.contracts.clock import Clock, SystemClock
+from control_plane.db import Database
+from control_plane.identity import tasks as identity
+from control_plane.queue import build_queue
+from control_plane.settings import Settings
+from control_plane.usage import tasks as usage
+from control_plane.usage.service import ROLLUP_TOPIC
+
+log = structlog.get_logger()
+
+TASK_DEADLINE_S = 300.0
+RETRIES = 5
+RETRY_BASE_S, RETRY_MAX_S = 2, 300
+THREADS = 2
+HEARTBEAT_S = 10.0
+SCHEDULE_S = {
+    "worker.heartbeat": HEARTBEAT_S,
+    "usage.rollup.catch_up": 600.0,
+    "usage.partitions": 3_600.0,
+    "identity.prune": 3_600.0,
+}
+
+
+Work = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
+
+
+class Background:
+    """An event loop in a thread of its own, on which all tasks run; it holds the one database pool."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.clock = clock
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tasks", daemon=True)
+        self._thread.start()
+        self.db = Database(settings.database_url, statement_timeout_s=TASK_DEADLINE_S,
+                           lock_timeout_s=settings.lock_timeout_s, pool_size=THREADS)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work` to its end, from any thread; at most 300 s."""
+        asyncio.run_coroutine_threadsafe(_bounded(work), self._loop).result()
+
+    def close(self) -> None:
+        """Closes the pool and ends the thread."""
+        self.run(self.db.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def build_worker(settings: Settings, background: Background) -> Celery:
+    """The Celery app with every task and the beat's schedule."""
+    app = build_queue(settings.redis_url)
+    db, clock = background.db, background.clock
+    works: dict[str, Work] = {
+        ROLLUP_TOPIC: lambda payload: usage.rebuild_rollup(db, payload),
+        "usage.rollup.catch_up": lambda _: usage.catch_up_rollups(db, clock),
+        "usage.partitions": lambda _: usage.make_partitions(db, clock),
+        "identity.prune": lambda _: identity.prune_enrolment_tokens(db, clock),
+        "worker.heartbeat": lambda _: beat_heart(settings.heartbeat_file),
+    }
+    for name, work in works.items():
+        _register(app, name, work, background)
+    app.conf.beat_schedule = {
+        name: {"task": name, "schedule": every_s, "options": {"expires": every_s}}
+        for name, every_s in SCHEDULE_S.items()}
+    return app
+
+
+async def beat_heart(file: Path | None) -> None:
+    """Touches the file that says: the queue, the beat, the pool and the event loop are all alive."""
+    if file is not None:
+        await asyncio.to_thread(file.touch)
+
+
+def serve() -> None:
+    """Runs the worker until it is told to stop."""
+    logs.configure("worker")
+    settings = Settings()
+    background = Background(settings, SystemClock())
+    app = build_worker(settings, background)
+    beat = EmbeddedService(app, thread=True)
+
+    def ready(**_: Any) -> None:
+        background.run(beat_heart(settings.heartbeat_file))
+        log.info("worker_ready")
+        beat.start()
+
+    def stopping(**_: Any) -> None:
+        beat.stop()
+
+    signals.worker_ready.connect(ready)
+    signals.worker_shutting_down.connect(stopping)
+    app.Worker(pool="threads", concurrency=THREADS, without_gossip=True, without_mingle=True,
+               loglevel="WARNING", quiet=True).start()
+    background.close()
+
+
+def _register(app: Celery, name: str, work: Work, background: Background) -> None:
+    """Makes `work` a task; a failure is tried again with growing pauses and jitter, then left to the next beat."""
+
+    def body(payload: dict[str, Any] | None = None) -> None:
+        background.run(work(payload or {}))
+
+    app.task(name=name, autoretry_for=(Exception,), retry_backoff=RETRY_BASE_S, retry_backoff_max=RETRY_MAX_S,
+             max_retries=RETRIES)(body)
+
+
+async def _bounded(work: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.timeout(TASK_DEADLINE_S):
+        await work
