@@ -27,6 +27,7 @@ class Wakeups:
         self._dsn = database_url.replace("postgresql+asyncpg://", "postgresql://", 1)
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self.is_listening = False
 
     def count(self, channel: str) -> int:
         """How many hints came for `channel` so far; take it before reading the truth."""
@@ -71,12 +72,14 @@ class Wakeups:
         try:
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(WAKEUP_CHANNEL, self._heard)
+            self.is_listening = True
             for channel in list(self._waiting):
                 self.wake(channel)
             while not ended.is_set():
                 await connection.fetchval(PING, timeout=CONNECT_TIMEOUT_S)
                 await _either(ended, CHECK_EVERY_S)
         finally:
+            self.is_listening = False
             connection.terminate()
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: Any) -> None:

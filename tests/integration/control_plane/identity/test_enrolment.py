@@ -1,6 +1,5 @@
 """Enrolment: a token makes one identity, once."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,6 @@ from control_plane.contracts.clock import ManualClock
 from control_plane.contracts.enrolment import EnrolAnswer, EnrolRequest, IdentityKind
 from control_plane.contracts.signing import SigningKey
 from tests.integration.control_plane.replica import Replica, running_replica
-
-
-@pytest.fixture
-async def replica(database_url: str, tmp_path: Path) -> AsyncIterator[Replica]:
-    async with running_replica(database_url, tmp_path) as started:
-        yield started
 
 
 async def enrol(replica: Replica, token: str, key: SigningKey, kind: IdentityKind = IdentityKind.EDGE) -> tuple[int, str]:
