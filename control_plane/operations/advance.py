@@ -59,8 +59,8 @@ def cause(operation_id: str) -> str:
 
 async def close(session: AsyncSession, operation: Operation, event: OperationEvent, actor: str) -> None:
     """Ends an operation: its orders are withdrawn, its lease is given up, and the log says so."""
-    operation.state = machine.move_operation(operation.state, event)
-    operation.finished_at = await repository.now(session)
+    finished_at = await repository.now(session)  # read first: a query flushes, and the row is only whole with all of it
+    operation.state, operation.finished_at = machine.move_operation(operation.state, event), finished_at
     operation.lock_token = operation.lock_expires_at = None
     await commands.withdraw(session, operation.id)
     audit.record(session, actor=actor, action=f"{operation.kind.value}.{operation.state.value}",

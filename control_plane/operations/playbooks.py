@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from control_plane.contracts.operator import OperationKind
 from control_plane.contracts.snapshot import TrafficState
-from control_plane.operations.machine import CommandStatus
+from control_plane.operations.machine import OPEN_COMMANDS, CommandStatus
 from control_plane.operations.safety import Violation
 from control_plane.topology.states import TrafficEvent
 
@@ -160,7 +160,7 @@ def _close(facts: Facts) -> Decision:
     if facts.traffic_state is TrafficState.DRAINING:
         return Decision(Verdict.DONE, "takes no new requests")
     if facts.traffic_state is not TrafficState.ACTIVE:
-        return Decision(Verdict.FAIL, f"{facts.datacenter_id} became {facts.traffic_state.value} meanwhile")
+        return _overtaken(facts)
     if facts.violation:
         return Decision(Verdict.REFUSE, facts.violation.message)
     return Decision(Verdict.DONE, "takes no new requests", moves=(TrafficEvent.DRAIN,))
@@ -208,6 +208,8 @@ def _verify(facts: Facts) -> Decision:
 def _settle(facts: Facts) -> Decision:
     if facts.traffic_state is TrafficState.DRAINED:
         return Decision(Verdict.DONE, "drained")
+    if facts.traffic_state is not TrafficState.DRAINING:
+        return _overtaken(facts)
     return Decision(Verdict.DONE, "drained", moves=(TrafficEvent.SETTLE,))
 
 
@@ -229,7 +231,7 @@ def _warm(facts: Facts) -> Decision:
         TrafficState.FAILED: (TrafficEvent.RECOVER, TrafficEvent.WARM),
     }
     if facts.traffic_state not in moves:
-        return Decision(Verdict.FAIL, f"{facts.datacenter_id} became {facts.traffic_state.value} meanwhile")
+        return _overtaken(facts)
     return Decision(Verdict.DONE, "warming, without traffic", moves=moves[facts.traffic_state])
 
 
@@ -238,7 +240,8 @@ def _probe(facts: Facts) -> Decision:
     wanted = facts.pace.probe_observations
     if unready := _unready(facts):
         if facts.late:
-            return Decision(Verdict.FAIL, f"not healthy by the deadline: {unready}", moves=(TrafficEvent.ABANDON,))
+            moves = (TrafficEvent.ABANDON,) if facts.traffic_state is TrafficState.WARMING else ()
+            return Decision(Verdict.FAIL, f"not healthy by the deadline: {unready}", moves=moves)
         return Decision(Verdict.WAIT, f"0 of {wanted} healthy observations: {unready}")
     seen = {fleet.id: fleet.observed_at_s for fleet in facts.fleets if fleet.observed_at_s is not None}
     anew = all(seen_s > facts.memory.observed_at_s.get(fleet, float("-inf")) for fleet, seen_s in seen.items())
@@ -253,7 +256,7 @@ def _open(facts: Facts) -> Decision:
     if facts.traffic_state is TrafficState.ACTIVE:
         return Decision(Verdict.DONE, "takes requests")
     if facts.traffic_state is not TrafficState.WARMING:
-        return Decision(Verdict.FAIL, f"{facts.datacenter_id} became {facts.traffic_state.value} meanwhile")
+        return _overtaken(facts)
     return Decision(Verdict.DONE, "takes requests", moves=(TrafficEvent.OPEN,))
 
 
@@ -269,15 +272,25 @@ _STEPS: dict[StepName, Callable[[Facts], Decision]] = {
 }
 
 
+def _overtaken(facts: Facts) -> Decision:
+    return Decision(Verdict.FAIL, f"{facts.datacenter_id} became {facts.traffic_state.value} meanwhile")
+
+
 def _busy(facts: Facts) -> str:
     """What still works in the datacenter, in words; empty when nothing does. Who is not heard from cannot say, and
     is excused: its requests are seen by the other side."""
     open_requests = sum(edge.open_requests for edge in facts.live_edges)
     parts = [f"{open_requests} open requests at the edges"] if open_requests else []
-    for fleet in facts.live_fleets:
-        if fleet.command is not CommandStatus.SUCCEEDED and fleet.inflight != 0:
-            parts.append(f"{fleet.id} ({'unknown' if fleet.inflight is None else fleet.inflight} in flight)")
+    parts += [f"{fleet.id} ({'unknown' if fleet.inflight is None else fleet.inflight} in flight)"
+              for fleet in facts.live_fleets if not _is_idle(fleet)]
     return ", ".join(parts)
+
+
+def _is_idle(fleet: FleetFacts) -> bool:
+    """Whether its agent said so: by its answer to the order, then by its figures where it can read them."""
+    if fleet.command in OPEN_COMMANDS:
+        return False
+    return fleet.inflight == 0 or (fleet.inflight is None and fleet.command is CommandStatus.SUCCEEDED)
 
 
 def _unready(facts: Facts) -> str:
