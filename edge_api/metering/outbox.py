@@ -110,7 +110,7 @@ class Outbox:
         for number in sorted(n for n in self._sizes if n < shipped.segment):
             if not self._is_free(number):
                 return
-            segment_path(self.directory, number).unlink()
+            segment_path(self.directory, number).unlink(missing_ok=True)
             self.size_bytes -= self._sizes.pop(number)
 
     def close(self) -> None:

@@ -26,12 +26,12 @@ from edge_api.snapshot.store import SnapshotStore
 PATH = "/edge/v1/sync"
 ANSWER_MARGIN_S = 10.0
 FIRST_BACKOFF_S = 0.25
-LONGEST_BACKOFF_S = 5.0
+LONGEST_BACKOFF_S = 3.0
 QUIET_PAUSE_S = 0.1
 SHORTEST_WAIT_S = 0.1
 LONGEST_WAIT_S = 60.0
 SHORTEST_REFUSAL_S = 1.0
-LONGEST_REFUSAL_S = 30.0
+LONGEST_REFUSAL_S = 3.0
 MAX_NACK_CHARS = 500
 
 log = structlog.get_logger()

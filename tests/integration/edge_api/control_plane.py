@@ -32,6 +32,7 @@ from control_plane.contracts.signing import (
 )
 from control_plane.contracts.snapshot import SignedSnapshot, Snapshot
 from control_plane.contracts.usage import UsageAnswer, UsageBatch, UsageOpen, UsageRecord, Verdict
+from tests.integration.edge_api.waiting import until
 
 TOKEN = "enrol_meridian_test_token"
 IDENTITY, REGION = "edge_test", "us-east-1"
@@ -195,8 +196,7 @@ async def serving(control_plane: ControlPlane, port: int | None = None) -> Async
         timeout_graceful_shutdown=1))
     server.capture_signals = _no_signals  # type: ignore[method-assign, assignment]
     running = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
+    await until(lambda: server.started)
     control_plane.url = f"http://127.0.0.1:{port}"
     try:
         yield control_plane

@@ -9,7 +9,8 @@ from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClient
 from edge_api import identity
 from edge_api.identity import ControlPlaneLink, EnrolmentRefused, enrol, enrol_until_done
-from tests.integration.edge_api.control_plane import IDENTITY, REGION, ControlPlane, free_port, serving
+from tests.integration.edge_api.control_plane import IDENTITY, REGION, TOKEN, ControlPlane, free_port, serving
+from tests.integration.edge_api.waiting import until
 
 
 async def test_an_enrolled_edge_signs_as_its_identity(link: ControlPlaneLink, control_plane: ControlPlane) -> None:
@@ -67,8 +68,7 @@ async def test_enrolment_waits_for_a_control_plane_that_comes_later(tmp_path: Pa
     url = f"http://127.0.0.1:{port}"
     link = ControlPlaneLink([url], SystemClock())
     enrolling = asyncio.create_task(enrol_until_done(link, tmp_path / "state", token_file, [url]))
-    while "ConnectError" not in link.problem:
-        await asyncio.sleep(0.01)
+    await until(lambda: "ConnectError" in link.problem)
     async with serving(ControlPlane(), port):
         await asyncio.wait_for(enrolling, 10)
     assert link.identity is not None
@@ -77,13 +77,11 @@ async def test_enrolment_waits_for_a_control_plane_that_comes_later(tmp_path: Pa
 
 async def test_a_token_that_is_put_right_is_read_again(
         control_plane: ControlPlane, tmp_path: Path, token_file: Path) -> None:
-    right = token_file.read_text()
-    token_file.write_text("wrong")
+    await asyncio.to_thread(token_file.write_text, "wrong")
     link = ControlPlaneLink([control_plane.url], SystemClock())
     enrolling = asyncio.create_task(enrol_until_done(link, tmp_path / "state", token_file, [control_plane.url]))
-    while "refused" not in link.problem:
-        await asyncio.sleep(0.01)
-    token_file.write_text(right)
+    await until(lambda: "refused" in link.problem)
+    await asyncio.to_thread(token_file.write_text, TOKEN)
     await asyncio.wait_for(enrolling, 10)
     await link.aclose()
 

@@ -15,6 +15,7 @@ from edge_api.identity import ControlPlaneLink
 from edge_api.key_store import KeyStore
 from edge_api.metrics import Metrics
 from tests.integration.edge_api.control_plane import KEY, ControlPlane, principal
+from tests.integration.edge_api.waiting import until
 
 DIGEST = secret_digest(KEY)
 CLIENT = "203.0.113.7"
@@ -36,8 +37,7 @@ async def keyring(link: ControlPlaneLink, clock: ManualClock, tmp_path: Path) ->
 
 
 async def until_asked(control_plane: ControlPlane, times: int) -> None:
-    while len(control_plane.lookups) < times:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(control_plane.lookups) >= times)
 
 
 async def test_a_key_is_asked_for_once_and_then_known(keyring: Keyring, control_plane: ControlPlane) -> None:
@@ -172,8 +172,7 @@ async def test_a_key_in_use_is_confirmed_in_the_background(
     clock.advance(REFRESH_S)
     assert keyring.cached(DIGEST) == principal()
     await until_asked(control_plane, 2)
-    while keyring.cached(DIGEST) != principal(always_usage=True):
-        await asyncio.sleep(0.01)
+    await until(lambda: keyring.cached(DIGEST) == principal(always_usage=True))
 
 
 async def test_a_key_whose_revocation_was_missed_is_dropped_when_it_is_confirmed(
@@ -181,8 +180,7 @@ async def test_a_key_whose_revocation_was_missed_is_dropped_when_it_is_confirmed
     await keyring.find(DIGEST, CLIENT)
     del control_plane.principals[DIGEST]
     clock.advance(REFRESH_S)
-    while keyring.cached(DIGEST) is not None:
-        await asyncio.sleep(0.01)
+    await until(lambda: keyring.cached(DIGEST) is None)
 
 
 async def test_a_key_that_cannot_be_confirmed_stays(
@@ -211,8 +209,7 @@ async def test_a_restarted_edge_knows_its_keys_without_asking(
 async def test_changes_are_stored_in_the_background(keyring: Keyring, tmp_path: Path) -> None:
     saving = asyncio.create_task(keyring.run_save())
     await keyring.find(DIGEST, CLIENT)
-    while not (tmp_path / "keys.json").exists():
-        await asyncio.sleep(0.05)
+    await until(lambda: (tmp_path / "keys.json").exists())
     assert KeyStore(tmp_path / "keys.json").load().keys == {DIGEST: principal()}
     saving.cancel()
 
