@@ -11,7 +11,7 @@ from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.operator import DeploymentStatus, StatusView
 from infra.local.errors import StackRefused
 from infra.local.provision import OperatorApi
-from infra.local.shape import MODEL
+from infra.local.shape import MODEL, deployment_id, fleet_id
 
 PROBE_DEADLINE_S = 2.0
 REQUEST_DEADLINE_S = 20.0
@@ -73,26 +73,62 @@ async def first_request(client: httpx.AsyncClient, edge_url: str, api_key: str) 
     raise StackRefused(f"no chat completion came through {edge_url} in {FIRST_REQUEST_DEADLINE_S:.0f} s ({fault})")
 
 
-async def deployment_ready(api: OperatorApi, deployment_id: str) -> None:
-    """Returns once the control plane sees the deployment ready. Raises StackRefused at the deadline."""
-    until_s, seen = _now_s() + CLUSTER_DEADLINE_S, "it was never observed"
+async def datacenter_ready(api: OperatorApi, lists_model: Probe, datacenter: str, epoch_before: int) -> None:
+    """Returns once the frontend lists the model and the agent that was started now reports its deployment ready.
+
+    What the control plane knows outlives a stop, so only the word of a newer lease than `epoch_before` counts.
+
+    Raises:
+        StackRefused: not within the deadline.
+    """
+    until_s, seen = _now_s() + CLUSTER_DEADLINE_S, "its frontend does not list the model"
     while _now_s() < until_s:
-        status = find(await api.status(), deployment_id)
-        if status is not None:
-            if status.phase is DeploymentPhase.READY and status.observed_generation == status.generation:
+        if await lists_model():
+            seen = unready(await api.status(), datacenter, epoch_before)
+            if not seen:
                 return
-            seen = f"it is {status.phase}{', ' if status.message else ''}{status.message}"
         await asyncio.sleep(PAUSE_S)
-    raise StackRefused(f"deployment {deployment_id} is not ready after {CLUSTER_DEADLINE_S:.0f} s: {seen}")
+    raise StackRefused(f"datacenter {datacenter} is not ready after {CLUSTER_DEADLINE_S:.0f} s: {seen}")
 
 
-def find(view: StatusView, deployment_id: str) -> DeploymentStatus | None:
-    """A deployment in the status."""
-    for datacenter in view.datacenters:
-        for deployment in datacenter.deployments:
-            if deployment.id == deployment_id:
-                return deployment
-    return None
+def lists_model(client: httpx.AsyncClient, ingress_url: str) -> Probe:
+    """Ready once a datacenter's frontend names the model: before that it has no worker."""
+
+    async def probe() -> bool:
+        try:
+            answer = await client.get(f"{ingress_url}/v1/models", timeout=PROBE_DEADLINE_S)
+        except httpx.TransportError:
+            return False
+        return answer.is_success and MODEL in answer.text
+
+    return probe
+
+
+def unready(view: StatusView, datacenter: str, epoch_before: int) -> str:
+    """Why a datacenter is not ready yet, in words; empty when it is."""
+    epoch = lease_epoch(view, datacenter)
+    if epoch <= epoch_before:
+        return "its agent has not reported yet"
+    for place in view.datacenters:
+        for deployment in place.deployments:
+            if deployment.id == deployment_id(datacenter):
+                return _unready(deployment)
+    return "its deployment is unknown to the control plane"
+
+
+def lease_epoch(view: StatusView, datacenter: str) -> int:
+    """The epoch of the lease that the datacenter's agent holds or held; 0 when there was none."""
+    for place in view.datacenters:
+        for fleet in place.fleets:
+            if fleet.id == fleet_id(datacenter):
+                return fleet.epoch or 0
+    return 0
+
+
+def _unready(deployment: DeploymentStatus) -> str:
+    if deployment.phase is DeploymentPhase.READY and deployment.observed_generation == deployment.generation:
+        return ""
+    return f"its deployment is {deployment.phase}{', ' if deployment.message else ''}{deployment.message}"
 
 
 def _now_s() -> float:

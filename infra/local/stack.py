@@ -12,11 +12,12 @@ from infra.local.layout import Layout, Secrets
 from infra.local.ports import HOST
 from infra.local.progress import Progress
 from infra.local.provision import OperatorApi
-from infra.local.shape import Shape, deployment_id
+from infra.local.shape import Shape
 from infra.local.supervisor import Part, Supervisor
 
-# Ranks: what has a higher one depends on lower ones, starts later and stops sooner.
-STORES, CONTROL_PLANE, WORKER, AGENTS, EDGES = range(5)
+# Ranks: what has a higher one depends on lower ones and stops sooner. The worker depends on the stores alone.
+STORES, CONTROL_PLANE, AGENTS, EDGES = range(4)
+WORKER = CONTROL_PLANE
 
 
 class Stack:
@@ -82,9 +83,12 @@ class Stack:
             self.secrets = await provision.provision(api, layout, shape, self.secrets)
 
     async def _start_datacenter(self, index: int, api: OperatorApi) -> None:
-        spec = processes.agent(self._layout, self._shape, index)
-        await self._start(AGENTS, spec, f"http://{HOST}:{self._shape.ports.agent(index)}/healthz")
-        await readiness.deployment_ready(api, deployment_id(self._shape.datacenters[index]))
+        shape, name = self._shape, self._shape.datacenters[index]
+        epoch_before = readiness.lease_epoch(await api.status(), name)
+        spec = processes.agent(self._layout, shape, index)
+        await self._start(AGENTS, spec, f"http://{HOST}:{shape.ports.agent(index)}/healthz")
+        lists_model = readiness.lists_model(self._http, shape.ingress_url(index))
+        await readiness.datacenter_ready(api, lists_model, name, epoch_before)
 
     async def _start_edge(self, index: int) -> None:
         spec, url = processes.edge(self._layout, self._shape, index), self._shape.edge_urls[index]
