@@ -7,8 +7,10 @@ for it. 410 `superseded`: another boot holds it, stop acting.
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from control_plane.contracts.deployment import DesiredDeployment
-from control_plane.contracts.wire import Wire
+from control_plane.contracts.wire import Count, Name, Note, Wait, Wire
 
 LEASE_TTL_S = 15.0
 
@@ -27,22 +29,22 @@ class DeploymentPhase(StrEnum):
 class ObservedPool(Wire):
     """Replicas of one role: wanted by the generation the agent acts on, and ready."""
 
-    role: str
-    desired_replicas: int
-    ready_replicas: int
+    role: Name
+    desired_replicas: Count
+    ready_replicas: Count
 
 
 class ObservedDeployment(Wire):
     """`inflight` and `queued` are requests inside the engine, null when they could not be read (null is not 0).
     `message` says what is wrong, for people."""
 
-    deployment_id: str
-    observed_generation: int
+    deployment_id: Name
+    observed_generation: Count
     phase: DeploymentPhase
-    pools: list[ObservedPool]
-    inflight: int | None = None
-    queued: int | None = None
-    message: str = ""
+    pools: list[ObservedPool] = Field(max_length=16)
+    inflight: Count | None = None
+    queued: Count | None = None
+    message: Note = ""
 
 
 class CommandState(StrEnum):
@@ -75,21 +77,21 @@ class Command(Wire):
 class CommandAck(Wire):
     """What became of a command; repeated until the control plane stops listing it."""
 
-    command_id: str
+    command_id: Name
     state: CommandState
-    result: str = ""
+    result: Note = ""
 
 
 class AgentSyncRequest(Wire):
     """`epoch` is null until a lease was granted. `seen_generation` is the desired state that the agent has stored."""
 
-    boot_id: str
-    release: str
-    epoch: int | None
-    seen_generation: int
-    deployments: list[ObservedDeployment]
-    acks: list[CommandAck]
-    wait_s: float
+    boot_id: Name
+    release: Name
+    epoch: Count | None
+    seen_generation: Count
+    deployments: list[ObservedDeployment] = Field(max_length=1_000)
+    acks: list[CommandAck] = Field(max_length=1_000)
+    wait_s: Wait
 
 
 class DesiredState(Wire):

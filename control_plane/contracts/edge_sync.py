@@ -4,30 +4,32 @@ It answers at once when there is a newer snapshot or a new revocation, else afte
 sign of life, its ACK or NACK, and its evidence of how many requests are open in each datacenter.
 """
 
+from pydantic import Field
+
 from control_plane.contracts.keys import Revocation
 from control_plane.contracts.snapshot import SignedSnapshot
-from control_plane.contracts.wire import Wire
+from control_plane.contracts.wire import Count, Name, Note, Wait, Wire
 
 
 class Nack(Wire):
     """A snapshot that this edge refused, and why."""
 
-    lineage: int
-    version: int
-    error: str
+    lineage: Count
+    version: Count
+    error: Note
 
 
 class EdgeSyncRequest(Wire):
     """`acked_*` is the snapshot in use (0 before the first). `open_requests` maps datacenter to count."""
 
-    boot_id: str
-    release: str
-    acked_lineage: int
-    acked_version: int
+    boot_id: Name
+    release: Name
+    acked_lineage: Count
+    acked_version: Count
     nack: Nack | None = None
-    revocations_after: int
-    open_requests: dict[str, int]
-    wait_s: float
+    revocations_after: Count
+    open_requests: dict[Name, Count] = Field(max_length=10_000)
+    wait_s: Wait
 
 
 class EdgeSyncAnswer(Wire):
