@@ -30,11 +30,12 @@ log = structlog.get_logger()
 
 
 class LocalDriver:
-    """See the module. Makes no move before `adopt`, which looks for what an earlier boot left running."""
+    """See the module. Makes no move before it has a plan: no plan is not an empty plan."""
 
     def __init__(self, store: Store, clock: Clock, client: httpx.AsyncClient) -> None:
         self._store, self._clock, self._client = store, clock, client
         self._plan: dict[str, LaunchProcess] = {}
+        self._has_plan = False
         self._managed: dict[str, Managed] = {}
         self._failures: dict[str, Failures] = {}
         self._trouble: dict[str, str] = {}
@@ -67,7 +68,7 @@ class LocalDriver:
         changed = {name for name, spec in wanted.items() if spec != self._plan.get(name)}
         self._failures = {name: f for name, f in self._failures.items() if name in wanted and name not in changed}
         self._trouble = {name: text for name, text in self._trouble.items() if name in self._failures}
-        self._plan = wanted
+        self._plan, self._has_plan = wanted, True
 
     def freeze(self, is_frozen: bool) -> None:
         self._is_frozen = is_frozen
@@ -77,7 +78,8 @@ class LocalDriver:
         return [self._status(spec) for spec in specs.values()]
 
     async def stop(self, grace_s: float) -> None:
-        self._plan, self._is_frozen = {}, False  # whoever ends the agent on this host has the last word
+        self._plan, self._has_plan = {}, True
+        self._is_frozen = False  # whoever ends the agent on this host has the last word
         self._stop_by_s = self._clock.monotonic_s() + grace_s
         while self._managed:
             self.tick()
@@ -87,7 +89,7 @@ class LocalDriver:
     def tick(self) -> None:
         """One look at everything, and the moves that follow from it."""
         self._bury()
-        if self._is_frozen:
+        if self._is_frozen or not self._has_plan:
             return
         now_s = self._clock.monotonic_s()
         for move, name in supervision.moves(self._plan.values(), self._managed, self._failures, now_s):

@@ -27,7 +27,7 @@ class ProcessIdentity:
 
 
 def spawn(argv: list[str], env: dict[str, str], log_path: Path, token: str) -> ProcessIdentity:
-    """Starts a process with nothing of this process's environment but the few variables that every program needs.
+    """Starts a process with none of this process's open files, and of its environment only what every program needs.
 
     Raises:
         OSError: the program or the log file cannot be opened.
@@ -41,6 +41,7 @@ def spawn(argv: list[str], env: dict[str, str], log_path: Path, token: str) -> P
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_CLOSE, int(fd)) for fd in os.listdir("/proc/self/fd") if int(fd) > 2),
         ],
         setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM])
     return ProcessIdentity(pid, _started(pid) or "gone")
