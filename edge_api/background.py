@@ -17,10 +17,12 @@ Task = Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
-async def running(tasks: Mapping[str, Task], metrics: Metrics) -> AsyncIterator[None]:
-    """Runs the named tasks until the block ends, then cancels them and waits for them."""
+async def running(
+        tasks: Mapping[str, Task], metrics: Metrics, restart_s: float = RESTART_S) -> AsyncIterator[None]:
+    """Runs the named tasks until the block ends, then cancels them and waits for them. One that fails is started again
+    after `restart_s`."""
     async with asyncio.TaskGroup() as group:
-        started = [group.create_task(_for_ever(name, task, metrics), name=name) for name, task in tasks.items()]
+        started = [group.create_task(_for_ever(name, task, metrics, restart_s)) for name, task in tasks.items()]
         try:
             yield
         finally:
@@ -28,7 +30,7 @@ async def running(tasks: Mapping[str, Task], metrics: Metrics) -> AsyncIterator[
                 task.cancel()
 
 
-async def _for_ever(name: str, task: Task, metrics: Metrics) -> None:
+async def _for_ever(name: str, task: Task, metrics: Metrics, restart_s: float) -> None:
     while True:
         try:
             await task()
@@ -38,4 +40,4 @@ async def _for_ever(name: str, task: Task, metrics: Metrics) -> None:
             log.exception("background_task_failed", task=name)
         else:
             return
-        await asyncio.sleep(ids.jitter(RESTART_S))
+        await asyncio.sleep(ids.jitter(restart_s))
