@@ -27,7 +27,7 @@ from control_plane.contracts.topology import TopologyDocument
 from tests.integration.control_plane.replica import MODEL, PRICE, Peer, Replica, running_replica
 
 WEST, EAST = "us-east-1", "eu-north-1"
-POOLS = [{"role": "prefill", "replicas": 1}, {"role": "decode", "replicas": 2}]
+POOLS = [{"role": "decode", "replicas": 2}, {"role": "prefill", "replicas": 1}]
 
 
 def document(*datacenters: str, **changes: Any) -> TopologyDocument:
@@ -251,5 +251,6 @@ async def running_world(database_url: str, directory: Path, *datacenters: str, e
         for agent in agents.values():
             await agent.settle()
         for edge in fleet:
+            await edge.sync()
             await edge.sync()
         yield World(replica, operator, agents, fleet)
