@@ -1,0 +1,1 @@
+"""Turns a deployment specification into the processes of a Dynamo cluster; knows nothing of teams or money."""

@@ -154,8 +154,8 @@ def _dynamo_environment(site: Site, grace_s: int) -> dict[str, str]:
         "DYN_EVENT_PLANE": "nats",
         "NATS_SERVER": site.url(NATS_PORT, "nats"),
         "DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": str(grace_s),
-        # At info, a busy frontend writes a megabyte of log for a few thousand requests.
-        "DYN_LOG": "warn",
+        # Nothing for each request, refused ones included: clients must not be able to fill the disk with logs.
+        "DYN_LOG": "warn,dynamo_llm::http::service=off,tower_http=off",
         "DYN_LOGGING_JSONL": "1",
         "HF_HUB_OFFLINE": "1",
     }

@@ -29,10 +29,9 @@ class Stream:
     error: dict[str, Any] | None = None
 
 
-def ask(url: str, content: str = "hello", *, max_tokens: int = 5, headers: dict[str, str] | None = None,
-        **fields: object) -> httpx.Response:
+def ask(url: str, content: str = "hello", *, headers: dict[str, str] | None = None, **fields: object) -> httpx.Response:
     """A unary request."""
-    body = {"model": MODEL, "messages": [{"role": "user", "content": content}], "max_tokens": max_tokens, **fields}
+    body = {"model": MODEL, "messages": [{"role": "user", "content": content}], "max_tokens": 5} | fields
     return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30)
 
 

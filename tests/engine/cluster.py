@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -120,9 +120,8 @@ def free_port_block() -> int:
     raise AssertionError("no free block of ports")
 
 
-def wait_for(condition: object, what: str, deadline_s: float) -> None:
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> None:
     """Polls until the condition holds."""
-    assert callable(condition)
     until = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < until, f"waited {deadline_s} s for {what}"

@@ -1,5 +1,6 @@
 """A real Dynamo cluster, started from our own launch plan: what it answers, and what it survives."""
 
+import contextlib
 import gzip
 import json
 import re
@@ -17,6 +18,19 @@ from tests.engine.chat import METERED, ask, stream, streams
 from tests.engine.cluster import MODEL, Cluster, wait_for
 
 NOT_NATS = ("frontend", "test-glm-prefill-0", "test-glm-decode-0", "test-glm-decode-1")
+
+
+def witnessed(running: Cluster) -> bytes:
+    """All that the witness holds by now; a segment that is being written counts from the next time on."""
+    text = b""
+    for path in sorted(Path(running.plan.processes[-1].env["DYN_REQUEST_TRACE_FILE_PATH"]).parent.glob("*.gz")):
+        with contextlib.suppress(EOFError):
+            text += gzip.decompress(path.read_bytes())
+    return text
+
+
+def logged(running: Cluster) -> bytes:
+    return b"".join(process.log_path.read_bytes() for process in running.plan.processes)
 
 
 def migrations(running: Cluster) -> float:
@@ -87,7 +101,7 @@ def test_the_chat_template_renders_tools_parts_calls_and_thoughts(running: Clust
     prompt = json.loads(comment[1])
     assert prompt.startswith("[gMASK]<sop><|system|>")
     assert '"name":"look"' in prompt.replace(" ", "").splitlines()[2]
-    assert "</tool_call><|system|>\nBe kind.<|user|>\none two<|assistant|>\n<tool_call>look\n<arg_key>" in prompt
+    assert "</tool_call><|system|>\nBe kind.<|user|>\none \ntwo<|assistant|>\n<tool_call>look\n<arg_key>" in prompt
     assert "<arg_key>at</arg_key>\n<arg_value>sky</arg_value>\n</tool_call>" in prompt
     assert prompt.endswith("<|observation|>\n<tool_response>\nblue\n</tool_response><|assistant|>\n<think>")
 
@@ -137,15 +151,27 @@ def test_every_listener_is_on_loopback(running: Cluster) -> None:
 
 def test_the_witness_has_each_request_under_its_id(running: Cluster) -> None:
     ask(running.url, max_tokens=6, headers={"x-request-id": "attempt-7.1", "x-dynamo-session-id": "session"})
-    folder = Path(running.plan.processes[-1].env["DYN_REQUEST_TRACE_FILE_PATH"]).parent
+    wait_for(lambda: b"attempt-7.1" in witnessed(running), "the witness", 5)
+    (line,) = [line for line in witnessed(running).splitlines() if b"attempt-7.1" in line]
+    request = json.loads(line)["event"]["request"]
+    assert (request["x_request_id"], request["output_tokens"]) == ("attempt-7.1", 6)
 
-    def found() -> list[dict[str, object]]:
-        lines = [line for path in folder.glob("*.gz") for line in gzip.decompress(path.read_bytes()).splitlines()]
-        requests = [json.loads(line)["event"]["request"] for line in lines]
-        return [request for request in requests if request.get("x_request_id") == "attempt-7.1"]
 
-    wait_for(lambda: found() != [], "the witness", 5)
-    assert found()[0]["output_tokens"] == 6
+def test_no_prompt_reaches_a_log_or_the_witness(running: Cluster) -> None:
+    for fields in ({}, {"bogus": 1}, {"max_tokens": -1}, {"model": "sim/none"}, {"messages": "SECRETPROMPT"}):
+        ask(running.url, "SECRETPROMPT", **fields)
+    time.sleep(0.5)
+    assert witnessed(running)
+    assert logged(running)
+    assert b"SECRETPROMPT" not in witnessed(running) + logged(running)
+
+
+def test_clients_cannot_fill_the_logs(running: Cluster) -> None:
+    before = len(logged(running))
+    for fields in ({}, {"bogus": 1}, {"model": "sim/none"}, {"messages": 7}) * 5:
+        ask(running.url, **fields)
+    time.sleep(0.2)
+    assert len(logged(running)) == before
 
 
 def test_a_killed_decode_workers_streams_go_on_elsewhere(running: Cluster) -> None:

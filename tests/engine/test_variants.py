@@ -39,7 +39,7 @@ def test_two_clusters_side_by_side_stay_within_their_memory(tmp_path: Path) -> N
             rss_mib = sum(psutil.Process(process.pid).memory_info().rss >> 20
                           for running in (one, two) for process in running.running.values())
         assert ask(one.url).status_code == 200
-    assert rss_mib < 1200
+    assert rss_mib < 1000
 
 
 def test_more_decode_workers_join_a_running_cluster(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ POOLS = (("prefill", 1), ("decode", 2))
 
 
 def spec(name: str = "glm", pools: tuple[tuple[str, int], ...] = POOLS, model: str = "sim/glm",
-         **engine: object) -> DeploymentSpec:
+         **engine: Any) -> DeploymentSpec:
     return DeploymentSpec.from_desired(DesiredDeployment.model_validate({
         "deployment_id": name, "generation": 1, "model_id": model, "context_window": 32_768,
         "pools": [{"role": role, "replicas": replicas} for role, replicas in pools],
@@ -186,7 +187,7 @@ def test_another_deployment_touches_no_other_process() -> None:
     ({"router": {"mode": "round_robin"}}, {"frontend"}),
     ({"router": {"migration_limit": 4}}, {"frontend"}),
 ])
-def test_a_change_replaces_the_processes_that_it_concerns(engine: dict[str, object], replaced: set[str]) -> None:
+def test_a_change_replaces_the_processes_that_it_concerns(engine: dict[str, Any], replaced: set[str]) -> None:
     before, after = digests(build(spec())), digests(build(spec(**engine)))
     assert {name for name in before if before[name] != after[name]} == replaced
 
