@@ -1,38 +1,50 @@
 """The control plane's process: migrate, connect, answer requests, run the loops, and stop in order."""
 
 import asyncio
-import importlib
-import importlib.util
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import structlog
 import uvicorn
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from sqlalchemy.exc import DBAPIError
 
 import migrations
 from control_plane import errors, health
+from control_plane.agents import routes as agents
+from control_plane.audit import routes as audit
 from control_plane.context import AppContext
 from control_plane.contracts import ids, logs
 from control_plane.contracts.clock import Clock, SystemClock, utc
 from control_plane.contracts.signing import SigningKey
 from control_plane.contracts.version import RELEASE
+from control_plane.dashboard import routes as dashboard
 from control_plane.db import Database
+from control_plane.identity import routes as identity
 from control_plane.identity.cache import Identities
 from control_plane.middleware import AccessLog, Limits
+from control_plane.operations import routes as operations
+from control_plane.reconcile import loops as reconcilers
+from control_plane.reconcile import outbox
+from control_plane.routing import routes as routing
 from control_plane.settings import Settings
+from control_plane.tenancy import routes as tenancy
+from control_plane.topology import routes as topology
+from control_plane.usage import routes as usage
 from control_plane.usage.partitions import Partitions, days_ahead
 from control_plane.wakeup import Wakeups
 
 log = structlog.get_logger()
 
-SLICES = (
-    "identity", "audit", "tenancy", "usage", "topology", "agents", "operations", "routing", "dashboard")
+ROUTERS = (
+    health.router, identity.router, audit.router, tenancy.router, usage.router, topology.router, agents.router,
+    operations.router, routing.router, dashboard.router)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 SHUTDOWN_GRACE_S = 5
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 def build_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
@@ -49,8 +61,7 @@ def build_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app.add_middleware(Limits, max_body_bytes=settings.max_body_bytes, deadline_s=settings.request_deadline_s)
     app.add_middleware(AccessLog, clock=chosen)
     errors.install(app)
-    app.include_router(health.router)
-    for router in _routers():
+    for router in ROUTERS:
         app.include_router(router)
     return app
 
@@ -85,21 +96,15 @@ def serve() -> None:
         access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_GRACE_S)
 
 
-def _routers() -> list[APIRouter]:
-    names = [f"control_plane.{name}.routes" for name in SLICES]
-    return [importlib.import_module(name).router for name in names if importlib.util.find_spec(name)]
-
-
-def _loops(context: AppContext) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
-    loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [("wakeups", context.wakeups.run)]
-    for name in ("loops", "outbox") if context.settings.redis_url else ("loops",):
-        if importlib.util.find_spec(f"control_plane.reconcile.{name}"):
-            module = importlib.import_module(f"control_plane.reconcile.{name}")
-            loops.append((name, partial(module.run, context)))
+def _loops(context: AppContext) -> list[tuple[str, Loop]]:
+    loops: list[tuple[str, Loop]] = [
+        ("wakeups", context.wakeups.run), ("reconcilers", partial(reconcilers.run, context))]
+    if context.settings.redis_url:
+        loops.append(("outbox", partial(outbox.run, context)))
     return loops
 
 
-async def _kept_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+async def _kept_running(name: str, loop: Loop) -> None:
     """Starts `loop` again, with back-off, whenever it ends: a replica without its loops would look healthy."""
     delay_s = RETRY_MIN_S
     while True:

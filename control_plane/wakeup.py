@@ -21,13 +21,16 @@ CHECK_EVERY_S = 10.0
 
 
 class Wakeups:
-    """Channels that can be waited for; `count` and `wait(after=…)` together lose no hint between read and wait."""
+    """Channels that can be waited for; `count` and `wait(after=…)` together lose no hint between read and wait.
+
+    `listening` is set while hints of other replicas arrive.
+    """
 
     def __init__(self, database_url: str) -> None:
         self._dsn = database_url.replace("postgresql+asyncpg://", "postgresql://", 1)
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
-        self.is_listening = False
+        self.listening = asyncio.Event()
 
     def count(self, channel: str) -> int:
         """How many hints came for `channel` so far; take it before reading the truth."""
@@ -72,14 +75,14 @@ class Wakeups:
         try:
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(WAKEUP_CHANNEL, self._heard)
-            self.is_listening = True
+            self.listening.set()
             for channel in list(self._waiting):
                 self.wake(channel)
             while not ended.is_set():
                 await connection.fetchval(PING, timeout=CONNECT_TIMEOUT_S)
                 await _either(ended, CHECK_EVERY_S)
         finally:
-            self.is_listening = False
+            self.listening.clear()
             connection.terminate()
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: Any) -> None:

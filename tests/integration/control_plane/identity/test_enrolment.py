@@ -10,7 +10,8 @@ from control_plane.contracts.signing import SigningKey
 from tests.integration.control_plane.replica import Replica, running_replica
 
 
-async def enrol(replica: Replica, token: str, key: SigningKey, kind: IdentityKind = IdentityKind.EDGE) -> tuple[int, str]:
+async def enrol(replica: Replica, token: str, key: SigningKey,
+                kind: IdentityKind = IdentityKind.EDGE) -> tuple[int, str]:
     asked = EnrolRequest(token=token, kind=kind, public_key=key.public.text)
     answer = await replica.client.post("/enrol/v1", content=asked.model_dump_json())
     body = answer.json()

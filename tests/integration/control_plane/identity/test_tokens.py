@@ -18,7 +18,8 @@ async def create(replica: Replica, headers: dict[str, str], *scopes: str) -> Ope
 async def test_a_token_made_by_an_admin_works_with_its_scope(replica: Replica) -> None:
     made = await create(replica, await replica.operator(), "read")
     assert (await replica.client.get("/operator/v1/teams", headers=bearer(made.token))).status_code == 200
-    refused = await replica.client.post("/operator/v1/teams", json={"name": "A", "slug": "a"}, headers=bearer(made.token))
+    body = {"name": "A", "slug": "a"}
+    refused = await replica.client.post("/operator/v1/teams", json=body, headers=bearer(made.token))
     assert refused.json()["code"] == "forbidden"
 
 
@@ -44,9 +45,10 @@ async def test_an_expired_token_is_refused(replica: Replica) -> None:
 
 
 async def test_no_secret_is_stored(replica: Replica) -> None:
-    made = await create(replica, await replica.operator(), "read")
+    admin = await replica.operator()
+    made = await create(replica, admin, "read")
     enrolment = await replica.client.post(
-        "/operator/v1/enrolment-tokens", json={"kind": "edge", "subject": "us-east-1"}, headers=await replica.operator())
+        "/operator/v1/enrolment-tokens", json={"kind": "edge", "subject": "us-east-1"}, headers=admin)
     async with replica.context.db.engine.connect() as connection:
         stored = [str(row) for table in ("operator_token", "enrolment_token", "audit_event")
                   for row in await connection.exec_driver_sql(f"SELECT * FROM {table}")]  # noqa: S608

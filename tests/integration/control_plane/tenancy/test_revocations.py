@@ -53,8 +53,7 @@ async def test_many_revocations_at_once_have_numbers_without_gaps(replica: Repli
 async def test_who_waits_for_revocations_is_woken(replica: Replica) -> None:
     key = await replica.key((await replica.team()).id)
     async with asyncio.timeout(5):
-        while not replica.context.wakeups.is_listening:
-            await asyncio.sleep(0.01)
+        await replica.context.wakeups.listening.wait()
     waiting = asyncio.create_task(replica.context.wakeups.wait(REVOCATIONS_CHANNEL, 30))
     await asyncio.sleep(0)
     await revoke(replica, key.id)

@@ -74,8 +74,9 @@ async def test_an_unknown_team_has_no_keys(replica: Replica) -> None:
 async def test_a_key_that_would_have_expired_is_refused(replica: Replica) -> None:
     team = await replica.team()
     for expires_at in ("2020-01-01T00:00:00Z", "2099-01-01T00:00:00"):
-        answer = await replica.client.post(f"/operator/v1/teams/{team.id}/keys",
-                                           json={"name": "ci", "expires_at": expires_at}, headers=await replica.operator())
+        body = {"name": "ci", "expires_at": expires_at}
+        answer = await replica.client.post(
+            f"/operator/v1/teams/{team.id}/keys", json=body, headers=await replica.operator())
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_expiry")
 
 

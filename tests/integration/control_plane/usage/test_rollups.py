@@ -49,7 +49,7 @@ async def test_a_late_record_is_in_the_sums_after_the_next_rebuild(metered: Mete
 
 
 async def test_the_catch_up_sums_the_last_hours(metered: Metered) -> None:
-    now = utc(metered.now_s)
-    await metered.ship(metered.maker.record(metered.now_s), metered.maker.record((now - timedelta(hours=1)).timestamp()))
+    an_hour_ago_s = (utc(metered.now_s) - timedelta(hours=1)).timestamp()
+    await metered.ship(metered.maker.record(metered.now_s), metered.maker.record(an_hour_ago_s))
     await tasks.catch_up_rollups(metered.replica.context.db, metered.replica.context.clock)
     assert await metered.rows("SELECT sum(requests)::int FROM usage_rollup_hourly") == [(2,)]
