@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 
 from control_plane.contracts.clock import Clock
+from control_plane.contracts.signing import write_private
 from control_plane.contracts.usage import MeterSource, Outcome, UsageOpen, UsageRecord
 from edge_api.metering.frames import Unreadable, decode, scan
 from edge_api.metering.outbox import Outbox, segment_numbers, segment_path
@@ -69,7 +70,7 @@ def set_aside(directory: Path, name: str, content: bytes, metrics: Metrics) -> N
     if path.exists():
         return
     path.parent.mkdir(exist_ok=True, mode=0o700)
-    path.write_bytes(content)
+    write_private(path, content)
     metrics.outbox_quarantined.inc()
     log.error("outbox_quarantined", file=path.name, size_bytes=len(content))
 

@@ -6,7 +6,7 @@ It keeps the contracts that edges rely on and nothing else. The real control pla
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from uuid import UUID
 
 import msgspec
@@ -15,6 +15,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
@@ -45,7 +47,8 @@ def principal(team_id: str = "team_1", **changes: object) -> Principal:
 
 
 class ControlPlane:
-    """What it knows and what it was told. `away` answers 503 to everything; `delay_s` holds look-ups back."""
+    """What it knows and what it was told. `away` answers 503 to everything; `delay_s` holds look-ups back; with
+    `believes_anybody` it checks no signature, as an impostor would."""
 
     def __init__(self) -> None:
         self.key = SigningKey.generate()
@@ -61,7 +64,7 @@ class ControlPlane:
         self.refused_requests = 0
         self.away, self.delay_s, self.usage_status, self.poison = False, 0.0, 200, UUID(int=0)
         self.url = ""
-        self.closing = False
+        self.closing = self.believes_anybody = False
         self._news = asyncio.Event()
         self._nonces = Nonces()
 
@@ -90,6 +93,8 @@ class ControlPlane:
             NotSigned, BadSignature: it is not.
         """
         body = await request.body()
+        if self.believes_anybody:
+            return body
         key = self.identities.get(claimed_identity(request.headers))
         if key is None:
             raise BadSignature("unknown identity")
@@ -173,7 +178,7 @@ class _Switch:
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane, self._app = control_plane, control_plane.app()
 
-    async def __call__(self, scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._control_plane.away:
             await Response(status_code=503)(scope, receive, send)
         else:
@@ -188,29 +193,27 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def serving(control_plane: ControlPlane, port: int | None = None) -> AsyncIterator[ControlPlane]:
-    """Serves it on a free port of the loopback, in this event loop."""
+async def listening(app: ASGIApp, port: int | None = None) -> AsyncIterator[str]:
+    """Serves an app on the loopback, in this event loop; gives its address."""
     port = port or free_port()
     server = uvicorn.Server(uvicorn.Config(
-        _Switch(control_plane), host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off",
+        app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off",
         timeout_graceful_shutdown=1))
-    server.capture_signals = _no_signals  # type: ignore[method-assign, assignment]
+    server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     running = asyncio.create_task(server.serve())
     await until(lambda: server.started)
-    control_plane.url = f"http://127.0.0.1:{port}"
     try:
-        yield control_plane
+        yield f"http://127.0.0.1:{port}"
     finally:
-        control_plane.close()
         server.should_exit = True
         await running
 
 
-class _NoSignals:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def _no_signals() -> _NoSignals:
-    return _NoSignals()
+@asynccontextmanager
+async def serving(control_plane: ControlPlane, port: int | None = None) -> AsyncIterator[ControlPlane]:
+    """Serves the small control plane."""
+    async with listening(_Switch(control_plane), port) as control_plane.url:
+        try:
+            yield control_plane
+        finally:
+            control_plane.close()
