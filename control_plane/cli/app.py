@@ -107,7 +107,7 @@ def wants_json(arguments: list[str]) -> bool:
 def _explain(report: ErrorReport) -> None:
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(report.message, err=True)
-    if report.rule:
-        typer.echo(f"  rule    {report.rule}", err=True)
-    for name, value in report.numbers.items():
-        typer.echo(f"  {name:<7} {value}", err=True)
+    facts = {"rule": report.rule, **report.numbers} if report.rule else report.numbers
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        typer.echo(f"  {name.replace('_', ' '):<{width}}  {value}", err=True)

@@ -20,7 +20,12 @@ def audit(cli: Invocation, limit: Limit = 50) -> None:
 
 
 def audit_sheet(events: list[AuditView]) -> Sheet:
-    columns = [Column("WHEN"), Column("WHO"), Column("WHAT"), Column("ON"), Column("WHY", loose=True)]
+    columns = [Column("WHEN"), Column("WHO"), Column("WHAT", loose=True)]
     rows: list[list[Cell]] = [[event.at.astimezone().strftime("%m-%d %H:%M:%S"), render.short_id(event.actor),
-                               event.action, render.short_id(event.target), event.reason or ""] for event in events]
+                               _what(event)] for event in events]
     return Sheet(columns, rows, "Nothing has happened yet.")
+
+
+def _what(event: AuditView) -> str:
+    why = f" ({event.reason})" if event.reason else ""
+    return f"{event.action} {render.short_id(event.target)}{why}"

@@ -107,7 +107,7 @@ class Invocation:
     def say(self, text: str) -> None:
         """One line for people; nothing in the other forms."""
         if self.output is Output.TABLE:
-            self.out.print(text, highlight=False, markup=False)
+            self.out.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def write(self, *lines: str) -> None:
         """Lines as they are."""

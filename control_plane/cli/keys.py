@@ -65,7 +65,7 @@ def revoke(cli: Invocation, key_id: KeyId, yes: Yes = False) -> None:
 
 def key_sheet(keys: list[KeyView], team: str) -> Sheet:
     now = utc(SystemClock().time_s())
-    columns = [Column("KEY"), Column("NAME", loose=True), Column("ENDS IN"), Column("STATE")]
+    columns = [Column("KEY"), Column("NAME", loose=True), Column("HINT"), Column("STATE")]
     rows: list[list[Cell]] = []
     for key in keys:
         expired = key.expires_at is not None and key.expires_at <= now

@@ -16,6 +16,7 @@ from control_plane.cli.documents import typed
 from control_plane.cli.durations import duration
 from control_plane.cli.errors import CommandFailed, Refused
 from control_plane.cli.invocation import Invocation, Output, command, flag
+from control_plane.cli.steps import in_words
 from control_plane.cli.waiting import check_outcome, follow
 from control_plane.contracts import ids
 from control_plane.contracts.operator import (
@@ -78,7 +79,7 @@ def _move(cli: Invocation, request: OperationRequest, waiting: Waiting) -> None:
     key = ids.nonce()  # one for the whole invocation: however often it is sent, there is one operation
     with cli.client() as client:
         preview = client.post(PATH, request.model_copy(update={"dry_run": True}), OperationAnswer)
-        _show_plan(cli, preview.plan, asked=not waiting.yes and cli.asks)
+        _show_plan(cli, plan_lines(preview.plan, request.force), asked=not waiting.yes and cli.asks)
         if preview.plan.refusal and not request.force:
             raise _refused(preview.plan.refusal)
         if request.dry_run:
@@ -120,17 +121,15 @@ def _refused(problem: Problem) -> CommandFailed:
     return failure(problem, status=409)
 
 
-def _show_plan(cli: Invocation, plan: OperationPlan, asked: bool) -> None:
+def _show_plan(cli: Invocation, lines: list[Text], asked: bool) -> None:
     """People see the plan; programs get it with the answer, and on standard error when a person is asked."""
-    if cli.output is Output.TABLE:
-        for line in plan_lines(plan):
-            cli.out.print(line, highlight=False)
-    elif asked:
-        for line in plan_lines(plan):
-            cli.err.print(line, highlight=False)
+    if cli.output is Output.TABLE or asked:
+        console = cli.out if cli.output is Output.TABLE else cli.err
+        for line in lines:
+            console.print(line, highlight=False, soft_wrap=True)
 
 
-def plan_lines(plan: OperationPlan) -> list[Text]:
+def plan_lines(plan: OperationPlan, forced: bool) -> list[Text]:
     """A plan in words: what is touched, what is done, and what then remains for each model."""
     open_requests = "not reported" if plan.open_requests is None else render.count(plan.open_requests)
     lines = [
@@ -138,11 +137,15 @@ def plan_lines(plan: OperationPlan) -> list[Text]:
                       (f"  (now {plan.traffic_state})", render.QUIET)),
         Text(f"  open requests  {open_requests}"),
     ]
+    leaves = plan.kind is OperationKind.DRAIN
     for model in plan.models:
         remaining = plan.remaining_datacenters.get(model, [])
-        places = Text(", ".join(remaining), style=render.GOOD) if remaining else Text("nothing", style=render.BAD)
-        lines.append(Text.assemble(f"  {model}  then served by ", places))
-    lines += [Text(f"  {number}. {step}") for number, step in enumerate(plan.steps, 1)]
+        style = render.GOOD if remaining else render.BAD if leaves else render.QUIET
+        places = Text(", ".join(remaining) or "nothing", style=style)
+        lines.append(Text.assemble(f"  {model}  {'then' if leaves else 'now'} served by ", places))
+    if forced:
+        lines.append(Text("  forced: the safety rules are overruled", style=render.BAD))
+    lines += [Text(f"  {number}. {in_words(step)}") for number, step in enumerate(plan.steps, 1)]
     if not plan.steps and not plan.refusal:
         lines.append(Text("  nothing to do", style=render.QUIET))
     return lines

@@ -12,6 +12,7 @@ from control_plane.cli.invocation import Invocation, Output, command
 from control_plane.cli.listing import Limit, Listing
 from control_plane.cli.moves import GRACE_S, Yes
 from control_plane.cli.render import Cell, Column, Sheet
+from control_plane.cli.steps import in_words
 from control_plane.cli.waiting import FINAL, MARKS, check_outcome, follow, summary
 from control_plane.contracts.operator import OperationState, OperationView, Page, StepState
 
@@ -98,5 +99,5 @@ def steps_sheet(operation: OperationView) -> Sheet:
         if step.started_at and step.finished_at:
             took_s = (step.finished_at - step.started_at).total_seconds()
         mark = Text("›", style=render.BUSY) if step.state is StepState.RUNNING else Text(*MARKS[step.state])  # noqa: RUF001
-        rows.append([mark, step.name, render.span(took_s), step.detail])
+        rows.append([mark, in_words(step.name), render.span(took_s), step.detail])
     return Sheet(columns, rows, "No steps.")

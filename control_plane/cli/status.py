@@ -8,6 +8,7 @@ from rich.text import Text
 from control_plane.cli import render
 from control_plane.cli.invocation import Invocation, command
 from control_plane.cli.render import Cell, Column, Sheet
+from control_plane.cli.steps import in_words
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.operator import (
     DatacenterStatus,
@@ -121,4 +122,5 @@ def _now(operation: OperationView) -> str:
     step = next((step for step in operation.steps if step.state is StepState.RUNNING), None)
     if step is None:
         return operation.state
-    return f"step {step.seq} of {len(operation.steps)}, {step.name}" + (f": {step.detail}" if step.detail else "")
+    detail = f": {step.detail}" if step.detail else ""
+    return f"step {step.seq} of {len(operation.steps)}, {in_words(step.name)}{detail}"

@@ -13,6 +13,7 @@ from control_plane.cli import render
 from control_plane.cli.client import OperatorClient, segment
 from control_plane.cli.errors import StillRunning, Unfinished, Unreachable
 from control_plane.cli.invocation import Invocation, Output
+from control_plane.cli.steps import in_words
 from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.contracts.ids import jitter
 from control_plane.contracts.operator import OperationState, OperationView, StepState, StepView
@@ -62,7 +63,7 @@ def steps_view(operation: OperationView, spinner: Spinner, now_s: float) -> Grou
     table = Table.grid(padding=(0, 2, 0, 0))
     for step in operation.steps:
         mark = spinner if step.state is StepState.RUNNING else Text(*MARKS[step.state])
-        table.add_row(mark, Text(step.name), Text(_took(step, now_s), style=render.QUIET),
+        table.add_row(mark, Text(in_words(step.name)), Text(_took(step, now_s), style=render.QUIET),
                       Text(step.detail, style=render.QUIET))
     return Group(table, summary(operation))
 
@@ -119,7 +120,7 @@ class _Reporter:
             self._last[step.seq] = now
             passed = render.span(self._clock.monotonic_s() - self._began_s)
             detail = f": {step.detail}" if step.detail else ""
-            self._cli.say(f"{passed:>6}  {step.name}, {step.state}{detail}")
+            self._cli.say(f"{passed:>6}  {in_words(step.name)}, {step.state}{detail}")
         if operation.state in FINAL and not self._ended:
             self._ended = True
             self._cli.out.print(summary(operation), highlight=False, soft_wrap=True)

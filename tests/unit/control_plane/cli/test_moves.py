@@ -61,6 +61,7 @@ def test_restore_is_the_same_the_other_way(meridian: Meridian, api: OperatorServ
     ran = meridian("restore", "us-east-1", "--reason", "done")
     assert ran.code == 0
     assert orders(api)[-1]["kind"] == "restore"
+    assert "  sim/glm-5.3  now served by eu-north-1\n" in ran.out
 
 
 def test_one_invocation_sends_one_key_and_the_next_another(meridian: Meridian, api: OperatorServer) -> None:
@@ -87,9 +88,9 @@ def test_a_refusal_names_the_rule_and_its_numbers(meridian: Meridian, api: Opera
     assert "then served by nothing" in ran.out
     assert ran.err.splitlines() == [
         "error: us-east-1 is the last healthy datacenter of sim/glm-5.3",
-        "  rule    last_healthy_datacenter",
-        "  healthy 1",
-        "  needed  2",
+        "  rule     last_healthy_datacenter",
+        "  healthy  1",
+        "  needed   2",
     ]
 
 
@@ -108,7 +109,9 @@ def test_a_refusal_in_json_is_data(meridian: Meridian, api: OperatorServer) -> N
 
 def test_force_overrules_the_refusal(meridian: Meridian, api: OperatorServer) -> None:
     api.refusal = LAST
-    assert meridian(*DRAIN, "--force").code == 0
+    ran = meridian(*DRAIN, "--force")
+    assert ran.code == 0
+    assert "forced: the safety rules are overruled" in ran.out
     assert api.operations["op_1"].forced
 
 
