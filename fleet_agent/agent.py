@@ -87,11 +87,13 @@ class Agent:
         if accepted and any(process.is_running for process in self.driver.observe()):
             models = [deployment.model_id for deployment in accepted.desired.deployments]
             figures = await self._frontend.read(accepted.plan.gauges, models)
+        was_ready = self._store.was_ready()
         self._observed = report(View(
             desired=self.executor.state.desired, accepted=accepted.desired if accepted else None,
-            retired=self._store.retired(), was_ready=frozenset(self._store.was_ready()),
+            retired=self._store.retired(), was_ready=was_ready,
             processes=self.driver.observe(), figures=figures, trouble=self._trouble))
-        self._store.remember_ready(d.deployment_id for d in self._observed if d.phase is DeploymentPhase.READY)
+        ready = {d.deployment_id for d in self._observed if d.phase is DeploymentPhase.READY}
+        self._store.remember_ready(ready - was_ready)
         self.executor.handle(Observed(tuple(self._observed)))
         self.sync.look()
         self.beat_at_s = self._clock.monotonic_s()

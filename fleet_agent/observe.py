@@ -5,7 +5,7 @@ never 0, with two exceptions that are really zero: no process of the fleet is al
 line for the model, because Dynamo makes a model's gauges with its first request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import httpx
@@ -47,24 +47,28 @@ class Frontend:
     async def _fetch(self, url: str) -> str | None:
         try:
             answer = await self._client.get(url, timeout=SCRAPE_DEADLINE_S)
-        except httpx.HTTPError:
+        except (httpx.HTTPError, httpx.InvalidURL):
             return None
         return answer.text if answer.is_success else None
 
 
 def parse_figures(text: str, gauges: Gauges, model_id: str) -> Figures:
-    """The figures of one model from a page in the Prometheus text format."""
-    ready = gauge_of(text, gauges.model_ready, model_id)
-    return Figures(
-        model_ready=bool(ready),
-        inflight=int(gauge_of(text, gauges.inflight, model_id) or 0),
-        queued=int(gauge_of(text, gauges.queued, model_id) or 0))
+    """The figures of one model from a page in the Prometheus text format; null if the page makes no sense."""
+    try:
+        ready, inflight, queued = (
+            int(gauge_of(text, name, model_id) or 0) for name in (gauges.model_ready, gauges.inflight, gauges.queued))
+    except (ValueError, OverflowError):
+        return Figures()
+    return Figures(model_ready=bool(ready), inflight=inflight, queued=queued)
 
 
 def gauge_of(text: str, name: str, model_id: str) -> float | None:
     """The sum of a gauge's samples for a model, or None if the page has none.
 
-    Searched, not parsed: the page has hundreds of histogram lines that nobody here asks for, once a second.
+    Searched, not parsed: the page has hundreds of histogram lines that nobody here asks for.
+
+    Raises:
+        ValueError: a sample is no number.
     """
     label = 'model="' + model_id.replace("\\", "\\\\").replace('"', '\\"') + '"'
     found = None
@@ -87,7 +91,7 @@ class View:
     desired: DesiredState | None
     accepted: DesiredState | None
     retired: Sequence[str]
-    was_ready: frozenset[str]
+    was_ready: Set[str]
     processes: Sequence[ProcessStatus]
     figures: Mapping[str, Figures]
     trouble: Mapping[str, str]

@@ -20,8 +20,8 @@ class Settings(BaseSettings):
     state_dir: Path = Field(description="Directory of the agent's key, identity and store; one agent for each.")
     enrolment_token_file: Path | None = Field(
         default=None, description="File with the one-time enrolment token; needed only until the agent is enrolled.")
-    engine_python: Path = Field(
-        default=Path(sys.executable), description="Python that has the engine installed and runs `-m engine`.")
+    engine_python: Path | None = Field(
+        default=None, description="Python that has the engine installed and runs `-m engine`; by default the agent's.")
     engine_plan_command: list[str] = Field(
         default=[], description="JSON list: the command that answers plan requests instead of `-m engine plan`.")
     engine_host: str = Field(default="127.0.0.1", description="Address that the engine's processes listen on.")
@@ -43,4 +43,4 @@ class Settings(BaseSettings):
     @property
     def plan_command(self) -> list[str]:
         """The command that reads a plan request on standard input and prints a launch plan."""
-        return self.engine_plan_command or [str(self.engine_python), "-m", "engine", "plan"]
+        return self.engine_plan_command or [str(self.engine_python or sys.executable), "-m", "engine", "plan"]

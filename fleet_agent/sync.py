@@ -26,6 +26,7 @@ MAX_WAIT_S = 25.0
 BUSY_WAIT_S = 1.0
 MIN_PAUSE_S = 0.1
 FIRST_RETRY_S = 0.5
+MAX_PROBLEM = 300
 MAX_RETRY_S = 30.0
 
 log = structlog.get_logger()
@@ -96,7 +97,7 @@ class SyncLoop:
                 self._executor.handle(LeaseTaken())
                 return ids.jitter(MAX_RETRY_S)
             case status:
-                log.error("the control plane refused this agent", status=status)
+                log.error("the control plane refused this agent", status=status, problem=answer.text[:MAX_PROBLEM])
                 return self._back_off()
 
     def _granted(self, response: httpx.Response) -> float:

@@ -155,7 +155,7 @@ class LocalDriver:
         serves = True
         if process.spec.ready_url:
             serves = False
-            with contextlib.suppress(httpx.HTTPError):
+            with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL):
                 serves = (await self._client.get(process.spec.ready_url, timeout=PROBE_DEADLINE_S)).is_success
         self._missed[name] = 0 if serves else self._missed.get(name, 0) + 1
         # A busy host answers late now and then: only several misses in a row take readiness away.

@@ -15,7 +15,8 @@ from pathlib import Path
 
 TOKEN_VARIABLE = "MERIDIAN_PROCESS"  # noqa: S105 - the name of a variable, not a secret
 MAX_LOG_BYTES = 16 * 1024 * 1024
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ")
+# The last one gives away to whoever looks at the host which fleet a process belongs to.
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "MERIDIAN_ENGINE_STATE_DIR")
 
 
 @dataclass(frozen=True, slots=True)

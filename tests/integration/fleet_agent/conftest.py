@@ -27,6 +27,7 @@ from tests.integration.fleet_agent.fake_control_plane import FakeControlPlane
 from tests.unit.fleet_agent import examples
 
 PLAN_COMMAND = [sys.executable, "-I", "-S", str(Path(__file__).with_name("small_engine.py")), "plan"]
+AGENT_COMMAND = [str(Path(sys.executable).with_name("meridian")), "agent"]
 PORTS = 50
 FIRST_PORT, LAST_PORT = 21_000, 31_000
 
@@ -41,14 +42,18 @@ def _is_free(port: int) -> bool:
     return True
 
 
-@pytest.fixture
-def port_base() -> int:
+def free_port_base() -> int:
     """The first of 50 loopback ports that nobody listens on."""
     start = FIRST_PORT + (os.getpid() * 97 + time.monotonic_ns() // 1_000) % (LAST_PORT - FIRST_PORT) // PORTS * PORTS
     for base in [*range(start, LAST_PORT, PORTS), *range(FIRST_PORT, start, PORTS)]:
         if all(_is_free(base + offset) for offset in (0, 1, *range(10, PORTS))):
             return base
     raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def port_base() -> int:
+    return free_port_base()
 
 
 @dataclass
@@ -92,10 +97,9 @@ class Engine:
         return found
 
 
-@pytest.fixture
-def engine(tmp_path: Path, port_base: int) -> Iterator[Engine]:
-    """A small engine; whatever of it still lives after the test is killed."""
-    path = tmp_path / "engine"
+@contextlib.contextmanager
+def small_engine(path: Path, port_base: int) -> Iterator[Engine]:
+    """A small engine; whatever of it still lives in the end is killed."""
     path.mkdir()
     engine = Engine(path, port_base)
     engine.figures()
@@ -103,6 +107,12 @@ def engine(tmp_path: Path, port_base: int) -> Iterator[Engine]:
     for pid in engine.alive().values():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def engine(tmp_path: Path, port_base: int) -> Iterator[Engine]:
+    with small_engine(tmp_path / "engine", port_base) as engine:
+        yield engine
 
 
 async def plan_for(engine: Engine, state: examples.DesiredState) -> LaunchPlan:
@@ -155,11 +165,18 @@ async def driving(tmp_path: Path, engine: Engine) -> AsyncIterator[Driving]:
     store.close()
 
 
-@pytest.fixture
-def control_plane() -> Iterator[FakeControlPlane]:
+@contextlib.contextmanager
+def fake_control_plane() -> Iterator[FakeControlPlane]:
+    """A control plane with an unused token."""
     fake = FakeControlPlane(ids.new_secret("enrol_meridian_test"))
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def control_plane() -> Iterator[FakeControlPlane]:
+    with fake_control_plane() as fake:
+        yield fake
 
 
 @dataclass
@@ -171,9 +188,8 @@ class AgentProcess:
     process: "subprocess.Popen[bytes] | None" = None
 
     def start(self, **environment: str) -> "subprocess.Popen[bytes]":
-        command = [str(Path(sys.executable).with_name("meridian")), "agent"]
         with (self.state_dir.parent / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(command, env=self.environment | environment, stderr=log)
+            self.process = subprocess.Popen(AGENT_COMMAND, env=self.environment | environment, stderr=log)
         return self.process
 
     def end(self, number: signal.Signals, timeout_s: float = 15.0) -> int:
@@ -193,9 +209,9 @@ class AgentProcess:
             database.close()
 
 
-@pytest.fixture
-def agent(tmp_path: Path, engine: Engine, control_plane: FakeControlPlane) -> Iterator[AgentProcess]:
-    """An agent that is not started yet, with a token to enrol with."""
+@contextlib.contextmanager
+def agent_process(tmp_path: Path, engine: Engine, control_plane: FakeControlPlane) -> Iterator[AgentProcess]:
+    """An agent that is not started yet, with a token to enrol with; killed in the end."""
     (tmp_path / "token").write_text(control_plane.token + "\n")
     found = AgentProcess(tmp_path / "agent", {
         "PATH": os.environ["PATH"],
@@ -211,3 +227,9 @@ def agent(tmp_path: Path, engine: Engine, control_plane: FakeControlPlane) -> It
     if found.process is not None and found.process.poll() is None:
         found.process.kill()
         found.process.wait()
+
+
+@pytest.fixture
+def agent(tmp_path: Path, engine: Engine, control_plane: FakeControlPlane) -> Iterator[AgentProcess]:
+    with agent_process(tmp_path, engine, control_plane) as found:
+        yield found

@@ -52,6 +52,12 @@ def test_a_model_that_the_frontend_does_not_know_is_not_ready() -> None:
     assert parse_figures("", GAUGES, "sim/glm-5.3") == Figures(model_ready=False, inflight=0, queued=0)
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "many"])
+def test_a_figure_that_is_no_number_makes_all_of_them_null(value: str) -> None:
+    page = PAGE.replace('inflight_requests{model="sim/glm-5.3"} 3', f'inflight_requests{{model="sim/glm-5.3"}} {value}')
+    assert parse_figures(page, GAUGES, "sim/glm-5.3") == Figures()
+
+
 @pytest.mark.parametrize(("page", "value"), [
     ('g{model="m"} 2\n', 2.0),
     ('g{model="m"} 2', 2.0),
