@@ -1,5 +1,6 @@
 """How agents and edges reach the control plane: signed, with a deadline, on whichever replica answers."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
@@ -8,6 +9,8 @@ import httpx
 
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.signing import SignedRequest, SigningKey
+
+CONNECT_S = 3.0
 
 
 class ControlPlaneAway(Exception):
@@ -54,9 +57,11 @@ class ControlPlaneClient:
         faults = []
         for url in list(self._urls):
             try:
-                answer = await self._client.post(
-                    url + path, content=content, timeout=deadline_s, headers={"content-type": "application/json"})
-            except httpx.HTTPError as error:
+                async with asyncio.timeout(deadline_s):  # httpx's own limit is for each read, not for the answer
+                    answer = await self._client.post(
+                        url + path, content=content, headers={"content-type": "application/json"},
+                        timeout=httpx.Timeout(deadline_s, connect=min(CONNECT_S, deadline_s)))
+            except (httpx.HTTPError, TimeoutError) as error:
                 faults.append(f"{url}: {type(error).__name__}")
             else:
                 if answer.status_code < 500:
