@@ -49,11 +49,12 @@ def telling_names(source: Source) -> Iterator[Fault]:
 
 
 def docstrings(source: Source) -> Iterator[Fault]:
-    """Every module and every public class says what it owns."""
+    """Every module and every public class says what it owns; a class that only groups tests need not."""
     if source.text.strip() and not ast.get_docstring(source.tree):
         yield Fault(source.path, 1, "the module has no docstring")
     for node in source.tree.body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
+        if (isinstance(node, ast.ClassDef) and not node.name.startswith(("_", "Test"))
+                and not ast.get_docstring(node)):
             yield Fault(source.path, node.lineno, f"class {node.name} has no docstring")
 
 
