@@ -25,6 +25,8 @@ TERMINAL = {CommandState.SUCCEEDED, CommandState.FAILED, CommandState.REJECTED, 
 
 
 class FakeControlPlane:
+    """Serves from a thread of its own until it is closed; every attribute may be changed meanwhile."""
+
     def __init__(self, token: str, fleet_id: str = "test-a") -> None:
         self.token, self.fleet_id, self.identity = token, fleet_id, "identity_test"
         self.key: VerifyKey | None = None
