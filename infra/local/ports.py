@@ -11,6 +11,7 @@ REPLICAS_MAX = 10
 BLOCK = 100
 PORT_MIN = 1_024
 PORT_MAX = 65_535
+NAMED_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ def require_free(wanted: dict[int, str]) -> None:
     """Raises StackRefused with every port that is taken and what it was for."""
     taken = [f"{port} ({name})" for port, name in wanted.items() if not is_free(port)]
     if taken:
+        more = f" and {len(taken) - NAMED_MAX} more" if len(taken) > NAMED_MAX else ""
         raise StackRefused(
-            f"another program listens on port {', '.join(taken)}; stop it, or choose other ports with --port-base N"
+            f"another program listens on port {', '.join(taken[:NAMED_MAX])}{more}; stop it, or choose other ports "
+            "with --port-base N"
         )

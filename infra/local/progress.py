@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -18,6 +18,13 @@ REFRESH_HZ = 8.0
 CLOCK = SystemClock()
 
 
+class LastingConsole(Console):
+    """A console that falls silent when nobody reads it any more, instead of ending the process."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 @dataclass
 class Step:
     """A line of the display. Times are monotonic seconds; `ended_s` is None while it goes on."""
@@ -25,7 +32,7 @@ class Step:
     name: str
     began_s: float
     ended_s: float | None = None
-    failed: bool = False
+    succeeded: bool = False
 
 
 class Progress:
@@ -54,9 +61,7 @@ class Progress:
         self._steps.append(step)
         try:
             result = await work
-        except BaseException:
-            step.failed = True
-            raise
+            step.succeeded = True
         finally:
             step.ended_s = CLOCK.monotonic_s()
         if self._live is None:
@@ -65,14 +70,16 @@ class Progress:
 
     def note(self, line: str) -> None:
         """A line that stays above the display."""
-        self._console.print(line, soft_wrap=True, highlight=False)
+        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def table(self) -> Table:
         """The steps so far."""
         table = Table.grid(padding=(0, 2))
         now_s = CLOCK.monotonic_s()
         for step in self._steps:
-            mark = Text("✗", "red") if step.failed else Text("✓", "green") if step.ended_s else self._spinner
-            state = "failed" if step.failed else "ready" if step.ended_s else "starting"
+            mark: RenderableType = self._spinner
+            state = "starting"
+            if step.ended_s is not None:
+                mark, state = (Text("✓", "green"), "ready") if step.succeeded else (Text("✗", "red"), "not started")
             table.add_row(mark, step.name, state, f"{(step.ended_s or now_s) - step.began_s:5.1f} s")
         return table

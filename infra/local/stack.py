@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from control_plane.contracts.operator import StatusView
 from infra.local import local_file, postgres, processes, provision, readiness, valkey
 from infra.local.child import ProcessSpec
 from infra.local.layout import Layout, Secrets
@@ -42,6 +43,7 @@ class Stack:
         ))  # fmt: skip
         await step("keys, team, topology", self._provision())
         async with OperatorApi(shape.control_plane_urls[0], self.secrets.operator_token) as api:
+            self._tell_of_absent(await api.status())
             await together(
                 *(step(f"datacenter {name}", self._start_datacenter(index, api))
                   for index, name in enumerate(shape.datacenters)),
@@ -103,6 +105,12 @@ class Stack:
             return spec
 
         await self._supervisor.start(Part(spec.name, WORKER, prepare, readiness.exists(heartbeat)))
+
+    def _tell_of_absent(self, view: StatusView) -> None:
+        absent = [place.id for place in view.datacenters if place.id not in self._shape.datacenters]
+        if absent:
+            self._progress.note(f"{', '.join(absent)}: known from an earlier start and not part of this one; requests "
+                                "avoid what does not answer.")
 
     async def _start(self, rank: int, spec: ProcessSpec, ready_url: str) -> None:
         await self._supervisor.start(Part(spec.name, rank, lambda: spec, readiness.answers(self._http, ready_url)))

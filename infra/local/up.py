@@ -18,7 +18,8 @@ from infra.local.layout import PRIVATE_UMASK, Layout, open_layout
 from infra.local.leftovers import Record, end_leftovers
 from infra.local.panel import PanelFacts
 from infra.local.ports import require_free
-from infra.local.progress import Progress
+from infra.local.progress import LastingConsole, Progress
+from infra.local.settings import Settings
 from infra.local.shape import Shape, check
 from infra.local.stack import Stack
 from infra.local.supervisor import PartEvent, PartState, Supervisor
@@ -34,7 +35,7 @@ def up(state: Path, port_base: int, datacenters: int, edges: int, replicas: int,
     """
     began_s = SystemClock().monotonic_s()
     shape = Shape(port_base, datacenters, edges, replicas, engine)
-    console = Console(highlight=False)
+    console = LastingConsole(highlight=False)
     os.umask(PRIVATE_UMASK)
     try:
         check(shape)
@@ -72,7 +73,7 @@ class _Session:
                 is_up = await self._unless_stopped(stack)
             if is_up:
                 stack.write_local_file()
-                self._console.print(panel.render(self._facts(stack)), soft_wrap=True, markup=False)
+                self._say(panel.render(self._facts(stack)))
                 await self._stop.wait()
         finally:
             await self._wind_down()
@@ -80,7 +81,7 @@ class _Session:
     async def _clear_the_way(self) -> None:
         found = await asyncio.to_thread(end_leftovers, self._layout.state, self._record.previous())
         if found:
-            self._console.print(f"Ended {found} processes that an earlier start left behind.")
+            self._say(f"Ended {found} processes that an earlier start left behind.")
         require_free(processes.ports_in_use(self._shape))
 
     async def _unless_stopped(self, stack: Stack) -> bool:
@@ -97,16 +98,16 @@ class _Session:
         return False
 
     async def _wind_down(self) -> None:
-        self._console.print("Stopping; Ctrl-C again stops at once.")
+        self._say("Stopping; Ctrl-C again stops at once.")
         await self._supervisor.stop()
         stray = await asyncio.to_thread(end_leftovers, self._layout.state, ())
         if stray:
-            self._console.print(f"Ended {stray} processes that had not stopped with the part that started them.")
+            self._say(f"Ended {stray} processes that had not stopped with the part that started them.")
         if self._stack is not None:
             if self._layout.local_file.exists():
-                self._stack.write_local_file()
+                self._write_local_file(self._stack)
             await self._stack.aclose()
-        self._console.print("Stopped. The state is kept; the same command starts it again.")
+        self._say("Stopped; the state is kept.")
 
     def _asked_to_stop(self) -> None:
         if self._stop.is_set():
@@ -116,30 +117,39 @@ class _Session:
     def _tell(self, event: PartEvent) -> None:
         if event.state is PartState.WAITING:
             log = self._layout.log(event.name)
-            self._console.print(
-                f"{event.name} ended ({event.fault}); it starts again in {event.delay_s:.1f} s. Its log: {log}",
-                soft_wrap=True, markup=False)
+            self._say(f"{event.name} ended ({event.fault}); it starts again in {event.delay_s:.1f} s. Its log: {log}")
         else:
-            self._console.print(f"{event.name} serves again.")
+            self._say(f"{event.name} serves again.")
             if self._stack is not None:
-                self._stack.write_local_file()
+                self._write_local_file(self._stack)
+
+    def _say(self, text: str) -> None:
+        """Whoever read our words may be gone (a closed terminal, a broken pipe); the processes must still be kept."""
+        with contextlib.suppress(OSError):
+            self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    def _write_local_file(self, stack: Stack) -> None:
+        try:
+            stack.write_local_file()
+        except OSError as error:
+            self._say(f"{self._layout.local_file} could not be written: {error.strerror}")
 
     def _facts(self, stack: Stack) -> PanelFacts:
         return PanelFacts(
             shape=self._shape,
             api_key=stack.secrets.api_key,
-            command=command_line(self._layout.state, os.environ.get("MERIDIAN_STATE", "")),
+            command=command_line(self._layout.state, Settings().state),
             python=_short(Path(sys.executable)),
             local_file=_short(self._layout.local_file),
             started_in_s=SystemClock().monotonic_s() - self._began_s,
         )
 
 
-def command_line(state: Path, exported: str) -> str:
+def command_line(state: Path, exported: Path | None) -> str:
     """How people call the command line for this state; `exported` is what ./dev has put into MERIDIAN_STATE."""
-    if not exported:
+    if exported is None:
         return f"meridian --state {_short(state)}"
-    return "./dev run" if Path(exported).absolute() == state else f"./dev run --state {_short(state)}"
+    return "./dev run" if exported.absolute() == state else f"./dev run --state {_short(state)}"
 
 
 def _short(path: Path) -> str:

@@ -1,3 +1,5 @@
+"""Real processes, left behind as a killed start leaves them, are found and ended; strangers are not."""
+
 import os
 import subprocess
 import sys

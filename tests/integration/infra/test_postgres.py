@@ -1,3 +1,5 @@
+"""The launcher of Postgres on real servers: who may connect, what survives, as whom it runs."""
+
 import asyncio
 import contextlib
 import os

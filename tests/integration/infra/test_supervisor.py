@@ -1,3 +1,5 @@
+"""Supervision of real processes: restarts, order of the stop, groups, what is told."""
+
 import asyncio
 import contextlib
 import os

@@ -1,3 +1,5 @@
+"""The launcher of Valkey on real servers."""
+
 import contextlib
 import signal
 import stat

@@ -1,3 +1,5 @@
+"""As whom Postgres runs and where its files are placed."""
+
 import os
 from pathlib import Path
 

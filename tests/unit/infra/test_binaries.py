@@ -1,3 +1,5 @@
+"""Where the programs of Postgres and Valkey are found."""
+
 import subprocess
 import sys
 from pathlib import Path

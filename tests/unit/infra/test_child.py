@@ -1,3 +1,5 @@
+"""Logs of children, and programs that do not exist."""
+
 from pathlib import Path
 
 import pytest

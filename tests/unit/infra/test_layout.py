@@ -1,3 +1,5 @@
+"""The state directory: secrets, lock, and every reason to refuse it."""
+
 import os
 import stat
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Which processes of a table belong to a stack."""
+
 import json
 import os
 import stat

@@ -1,3 +1,5 @@
+"""What the panel says, and that its lines can be pasted."""
+
 import ast
 import json
 import subprocess

@@ -1,3 +1,5 @@
+"""Which port is whose, and what is said of a taken one."""
+
 import socket
 
 import pytest

@@ -1,3 +1,5 @@
+"""How each process of a stack is run."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""The display of a start, live and plain."""
+
 import asyncio
 import io
 
@@ -31,7 +33,7 @@ async def test_a_failed_step_is_shown_and_its_error_goes_on() -> None:
     rendered = io.StringIO()
     Console(file=rendered, width=60).print(progress.table())
     assert "Valkey" in rendered.getvalue()
-    assert "failed" in rendered.getvalue()
+    assert "not started" in rendered.getvalue()
     assert out.getvalue() == ""
 
 

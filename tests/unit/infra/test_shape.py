@@ -1,3 +1,5 @@
+"""What sizes are possible, and what topology is declared."""
+
 from dataclasses import replace
 
 import pytest

@@ -1,3 +1,5 @@
+"""Restart delays and the states of a part."""
+
 import pytest
 
 from infra.local.supervisor import RESTART_MAX_S, TRANSITIONS, PartState, describe_exit, restart_delay_s
