@@ -150,6 +150,11 @@ class Exchange:
         if self._dispatch is not None:
             self._dispatch.resume()
 
+    @property
+    def is_unsent(self) -> bool:
+        """Whether it may still be refused, for nothing of it went upstream."""
+        return self.phase in (Phase.HEAD, Phase.LOOKUP, Phase.BODY)
+
     # what the dispatch asks for
 
     def common_headers(self) -> bytes:

@@ -90,6 +90,11 @@ class StreamMeter:
                 return event if ids is None else event[:match.end(1)] + b"}\n\n"
         return event[:cut] + b"}\n\n"
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a chunk has passed."""
+        return bool(self._last)
+
     def fail(self, message: str) -> None:
         """The stream is broken, whatever else comes."""
         self.error = UpstreamError(message)

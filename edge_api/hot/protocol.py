@@ -42,7 +42,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._is_in_head = self._is_arriving = False
         self._arrival_timer: asyncio.TimerHandle | None = None
-        self._is_lingering = False
+        self._is_deaf = False
 
     # asyncio.Protocol
 
@@ -54,6 +54,8 @@ class EdgeProtocol(HttpToolsProtocol):
             self.hot.services.limits.header_timeout_s, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -125,8 +127,6 @@ class EdgeProtocol(HttpToolsProtocol):
         cycle: object = self.cycle
         if isinstance(cycle, Exchange):
             cycle.body_complete = True
-            if self._is_lingering:
-                self.transport.close()
         else:
             super().on_message_complete()
 
@@ -153,11 +153,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if exchange.body_complete:
             self.transport.close()
         else:
-            # Closing now would reset the connection under the answer: read and drop what still comes, for a while.
-            self._is_lingering = True
-            self.flow.resume_reading()
-            self._stop_watching()
-            self._arrival_timer = self.loop.call_later(self.hot.services.limits.linger_s, self.transport.close)
+            self._linger()
 
     def abort(self) -> None:
         self.active = None
@@ -206,22 +202,31 @@ class EdgeProtocol(HttpToolsProtocol):
         """Ends the connection with an error, unless an answer is already on its way."""
         self._stop_watching()
         cycle: object = self.cycle
-        is_answering = cycle is not None and not self.cycle.response_complete
-        if is_answering and not (isinstance(cycle, Exchange) and cycle is self.active and not cycle.body_complete):
-            self.transport.abort()
+        if self.transport.is_closing() or self._is_deaf:
             return
-        if isinstance(cycle, Exchange) and is_answering:
-            cycle.refuse(Refusal(fault, message))
-        elif not self.transport.is_closing():
+        if cycle is None or self.cycle.response_complete:
             common = respond.identity_headers(ids.uuid7(self.hot.services.clock.time_s()), "")
             self.transport.write(respond.refusal(common + b"connection: close\r\n", Refusal(fault, message)))
-        self.transport.close()
+            self._linger()
+        elif isinstance(cycle, Exchange) and cycle is self.active and cycle.is_unsent:
+            cycle.body_complete = cycle.keep_alive = False
+            cycle.refuse(Refusal(fault, message))
+        else:
+            self.transport.abort()
+
+    def _linger(self) -> None:
+        """Says that the connection is over, and for a while reads and drops what the client still sends: closing at
+        once would reset the connection under the answer."""
+        self._is_deaf = True
+        self._stop_watching()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._arrival_timer = self.loop.call_later(self.hot.services.limits.linger_s, self.transport.close)
 
     def _watch_arrival(self, size: int = 0) -> None:
         """A request that is still coming in has a deadline, and its head a bound: counted by reads, which is exact
         enough and costs a request that comes in one read nothing."""
-        if self._is_lingering:
-            return
         limits = self.hot.services.limits
         if self._is_in_head:
             self._head_bytes += size

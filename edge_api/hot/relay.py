@@ -129,7 +129,7 @@ class StreamRelay:
     def _close(self, out: bytes) -> None:
         """The last event is in: the stream ends whole, or with one honest error, or is tried elsewhere."""
         meter = self.meter
-        if not self._started and (meter.error is not None or not (out or meter.finish_reason())):
+        if not self._started and (meter.error is not None or not meter.has_begun):
             self._is_over = True
             self._cancel_timer()
             failure = judge_stream_error(meter.error.code) if meter.error else Failure(FailureKind.BROKEN, 200)
@@ -139,14 +139,17 @@ class StreamRelay:
             self._write_last(out + self._error_event())
             self.stop()
         else:
+            head = b"" if self._started else self._start()
             last = meter.closing_usage()
             self._owner.stream_completed(meter.complete_counts(), meter.finish_reason())
-            self._write_last(out + last + DONE_EVENT)
+            self._write_last(out + last + DONE_EVENT, head)
 
     def _emit(self, out: bytes) -> None:
         if self._started:
             self._owner.write(b"%x\r\n%b\r\n" % (len(out), out) if self._chunked else out)
             return
+        if not self.meter.has_begun:
+            return  # comments before the first event commit the datacenter to nothing
         head = self._start()
         self._owner.write(head + (respond.chunk(out) if self._chunked else out))
 
@@ -155,8 +158,7 @@ class StreamRelay:
         self._timer = self._loop.call_later(self._period_s, self._watch)
         return self._owner.stream_started()
 
-    def _write_last(self, out: bytes) -> None:
-        head = b"" if self._started else self._start()
+    def _write_last(self, out: bytes, head: bytes = b"") -> None:
         self._is_over = True
         self._owner.write(head + (respond.chunk(out) + respond.LAST_CHUNK if self._chunked else out))
         self._connection.resume()  # what is left is the end of the datacenter's body; then the pool has it back

@@ -55,7 +55,7 @@ def free_port() -> int:
 
 
 def prepare(state_dir: Path, upstream_urls: list[str]) -> str:
-    """Writes what an edge remembers of its control plane; one datacenter for each upstream. The answer is an API key."""
+    """Writes what an edge remembers of its control plane, a datacenter for each upstream; returns an API key."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     signing, names = SigningKey.generate(), [f"dc-{n}" for n in range(len(upstream_urls))]
     enrolled = EnrolAnswer(identity="edge_bench", subject="local", control_plane_keys=[
@@ -63,7 +63,8 @@ def prepare(state_dir: Path, upstream_urls: list[str]) -> str:
     write_private(state_dir / "identity.json", enrolled.model_dump_json().encode())
     snapshot = Snapshot(
         lineage=1, version=1, built_at_s=time.time(),
-        datacenters=[SnapshotDatacenter(id=name, region="local", state=TrafficState.ACTIVE, weight=100) for name in names],
+        datacenters=[SnapshotDatacenter(id=name, region="local", state=TrafficState.ACTIVE, weight=100)
+                     for name in names],
         models=[SnapshotModel(
             id=MODEL, display_name=MODEL, created_s=0, owned_by="bench", context_window=202_752,
             max_output_tokens=131_072, price=PRICE,
