@@ -1,0 +1,98 @@
+"""The schema's history: it equals the models, it goes down and up again on data, and replicas run it one at a time."""
+
+import asyncio
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+import migrations
+from control_plane.contracts import ids
+
+SEED = (
+    "INSERT INTO team (id, slug, name) VALUES ('team_1', 'acme', 'Acme')",
+    "INSERT INTO api_key (id, team_id, name, digest, hint, scopes, created_by) "
+    "VALUES ('key_1', 'team_1', 'ci', 'd', 'h', '{inference}', 'test')",
+    "INSERT INTO key_revocation (seq, key_id, digest) VALUES (1, 'key_1', 'd')",
+    "INSERT INTO identity (id, kind, subject, public_key) VALUES ('edge_1', 'edge', 'us-east-1', 'k')",
+    "INSERT INTO enrolment_token (digest, kind, subject, expires_at, spent_by, spent_at) "
+    "VALUES ('d', 'edge', 'us-east-1', now(), 'edge_1', now())",
+    "INSERT INTO operator_token (id, name, digest, scopes, expires_at) VALUES ('t', 'olga', 'd', '{admin}', now())",
+    "INSERT INTO audit_event (id, actor, action, target) VALUES ('a', 'olga', 'team.create', 'team:team_1')",
+    "INSERT INTO price (version, model_id, input_usd, cached_input_usd, output_usd) VALUES ('pv_1', 'm', 1, 1, 1)",
+    "INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', '{}')",
+    "INSERT INTO usage_record (day, id, edge_id, team_id, key_id, model_id, datacenter_id, price_version, outcome, "
+    "meter, streamed, http_status, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, cost_usd, "
+    "attempts, opened_at, duration_ms, finish_reason, body_sha) VALUES (current_date, gen_random_uuid(), 'edge_1', "
+    "'team_1', 'key_1', 'm', 'dc', 'pv_1', 'completed', 'engine', true, 200, 1, 0, 1, 0, 1, '[]', now(), 1, 'stop', '')",
+)
+
+
+async def run(url: str, *statements: str) -> list[Any]:
+    """The rows of the last statement."""
+    engine: AsyncEngine = create_async_engine(url)
+    try:
+        async with engine.begin() as connection:
+            for statement in statements:
+                result = await connection.exec_driver_sql(statement)
+            return list(result.all()) if result.returns_rows else []
+    finally:
+        await engine.dispose()
+
+
+async def tables(url: str) -> set[str]:
+    return {name for (name,) in await run(
+        url, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'")}
+
+
+async def functions(url: str) -> list[Any]:
+    return await run(url, "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace")
+
+
+async def test_the_models_equal_the_migrated_database(database_url: str) -> None:
+    await migrations.check(database_url)
+
+
+async def test_partitions_made_by_code_are_no_difference(database_url: str) -> None:
+    await run(database_url, "CREATE TABLE usage_record_p20261130 PARTITION OF usage_record "
+                            "FOR VALUES FROM ('2026-11-30') TO ('2026-12-01')")
+    await migrations.check(database_url)
+
+
+async def test_an_upgraded_database_with_data_goes_down_to_nothing_and_up_again(empty_database_url: str) -> None:
+    await migrations.upgrade(empty_database_url)
+    expected = await tables(empty_database_url)
+    await run(empty_database_url, *SEED)
+    await migrations.downgrade(empty_database_url, "base")
+    assert (await tables(empty_database_url), await functions(empty_database_url)) == (set(), [])
+    await migrations.upgrade(empty_database_url)
+    assert await tables(empty_database_url) == expected
+    await migrations.check(empty_database_url)
+
+
+async def test_data_of_the_first_migration_survives_the_later_ones_both_ways(empty_database_url: str) -> None:
+    await migrations.upgrade(empty_database_url, "0001")
+    await run(empty_database_url, *SEED)
+    await migrations.upgrade(empty_database_url)
+    await migrations.downgrade(empty_database_url, "0001")
+    await migrations.upgrade(empty_database_url)
+    assert await run(empty_database_url, "SELECT count(*) FROM usage_record, api_key, audit_event, price") == [(1,)]
+
+
+async def test_upgrading_again_changes_nothing(database_url: str) -> None:
+    before = await tables(database_url)
+    await migrations.upgrade(database_url)
+    assert await tables(database_url) == before
+
+
+async def test_replicas_that_start_at_once_migrate_once(empty_database_url: str) -> None:
+    await asyncio.gather(*(migrations.upgrade(empty_database_url) for _ in range(3)))
+    await migrations.check(empty_database_url)
+
+
+async def test_the_lock_is_free_after_a_migration_that_failed(empty_database_url: str) -> None:
+    await run(empty_database_url, f"CREATE TABLE team (id int)  -- {ids.nonce()}")
+    failures = await asyncio.gather(migrations.upgrade(empty_database_url), return_exceptions=True)
+    await run(empty_database_url, "DROP TABLE team")
+    async with asyncio.timeout(30):
+        await migrations.upgrade(empty_database_url)
+    assert "already exists" in str(failures[0])
