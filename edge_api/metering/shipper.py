@@ -32,7 +32,7 @@ READ_BYTES = 256 * 1024
 TICK_S = 0.25
 DEADLINE_S = 15.0
 FIRST_BACKOFF_S = 0.5
-LONGEST_BACKOFF_S = 15.0
+LONGEST_BACKOFF_S = 5.0
 
 log = structlog.get_logger()
 
@@ -56,17 +56,22 @@ class Shipper:
         self._lock = asyncio.Lock()
 
     async def run(self) -> None:
-        """Ships for ever; while the control plane is away it tries less and less often."""
+        """Ships for ever; while the control plane is away it tries less often."""
         backoff_s = FIRST_BACKOFF_S
         while True:
             try:
                 while await self.ship_once():
-                    backoff_s = FIRST_BACKOFF_S
-                await asyncio.sleep(TICK_S)
+                    pass
             except (ControlPlaneAway, Refused) as error:
-                log.warning("usage_not_shipped", error=str(error), retry_s=backoff_s)
+                if backoff_s == FIRST_BACKOFF_S:  # the first failure only: an outage may last for days
+                    log.warning("usage_not_shipped", error=str(error))
                 await asyncio.sleep(ids.jitter(backoff_s))
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+            else:
+                if backoff_s > FIRST_BACKOFF_S:
+                    log.info("usage_shipped_again")
+                backoff_s = FIRST_BACKOFF_S
+                await asyncio.sleep(TICK_S)
 
     async def ship_rest(self, within_s: float) -> bool:
         """The last try of a process that ends: everything written, as far as `within_s` allows. True if all is stored.

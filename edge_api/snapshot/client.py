@@ -81,10 +81,13 @@ class SyncClient:
             except ControlPlaneAway as error:
                 self.problem = f"control plane away: {error}"
                 self._metrics.control_plane_away.set(1)
-                log.warning("control_plane_away", error=str(error), retry_s=backoff_s)
+                if backoff_s == FIRST_BACKOFF_S:  # the first failure only: an outage may last for days
+                    log.warning("control_plane_away", error=str(error))
                 await asyncio.sleep(ids.jitter(backoff_s))
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
             else:
+                if backoff_s > FIRST_BACKOFF_S:
+                    log.info("control_plane_back")
                 self._metrics.control_plane_away.set(0)
                 backoff_s = FIRST_BACKOFF_S
                 await asyncio.sleep(self._pause_s())

@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -54,6 +55,13 @@ async def chat(client: httpx.AsyncClient) -> str:
 async def stored(control_plane: ControlPlane, count: int) -> dict[str, UsageRecord]:
     """The records once there are `count`, by the request id's hex digits."""
     await until(lambda: len(control_plane.records) >= count, 20)
+    return {request_id.hex: record for request_id, record in control_plane.records.items()}
+
+
+async def settled(control_plane: ControlPlane, request_ids: set[str]) -> dict[str, UsageRecord]:
+    """All records, once those of `request_ids` are among them or have had 20 s to come."""
+    with suppress(TimeoutError):
+        await until(lambda: request_ids <= {request_id.hex for request_id in control_plane.records}, 20)
     return {request_id.hex: record for request_id, record in control_plane.records.items()}
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from control_plane.contracts.clock import ManualClock
 from control_plane.contracts.signing import SigningKey
@@ -232,3 +233,12 @@ async def test_a_disk_that_cannot_store_the_snapshot_does_not_keep_it_from_use(
     control_plane.publish(snapshot(version=3))
     await edge.client.poll_once()
     assert edge.version == (1, 3)
+
+
+async def test_a_long_outage_is_two_lines_in_the_log(running: Following, control_plane: ControlPlane) -> None:
+    with capture_logs() as logs:
+        control_plane.away = True
+        await asyncio.sleep(1.5)
+        control_plane.away = False
+        await until(lambda: "control_plane_back" in [line["event"] for line in logs])
+    assert [line["event"] for line in logs] == ["control_plane_away", "control_plane_back"]
