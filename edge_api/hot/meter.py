@@ -76,13 +76,12 @@ class StreamMeter:
         if match is None:
             return self._other(event)
         usage, ids = match.groups()
-        if ids is None:
-            if b'"nvext"' in event:
-                return self._rebuilt(event)
-            if b'"choices":[]' in event and usage is not None:
-                return self._final_usage(event, cut, usage)
-        elif ids:
+        if (usage is None and b'"usage"' in event) or (ids is None and b'"nvext"' in event):
+            return self._rebuilt(event)  # the other one of the two is somewhere else in the chunk
+        if ids:
             self.tokens += ids.count(b",") + 1
+        elif ids is None and b'"choices":[]' in event:
+            return self._final_usage(event, cut, usage)
         self._last = event
         if usage is not None and usage != b"null":
             self._usage = usage

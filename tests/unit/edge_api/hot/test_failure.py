@@ -1,0 +1,93 @@
+"""What an unsuccessful answer of a datacenter means."""
+
+import pytest
+
+from edge_api import errors
+from edge_api.errors import Refusal
+from edge_api.hot.exchange import TRANSITIONS, Phase
+from edge_api.hot.failure import Failure, FailureKind, give_up, judge, judge_stream_error
+
+
+@pytest.mark.parametrize(("status", "kind"), [
+    (429, FailureKind.OVERLOADED), (503, FailureKind.OVERLOADED), (529, FailureKind.OVERLOADED),
+    (500, FailureKind.BROKEN), (502, FailureKind.BROKEN), (404, FailureKind.NOT_SERVED), (401, FailureKind.BROKEN),
+    (302, FailureKind.BROKEN),
+])
+def test_what_is_the_datacenters_fault_may_go_elsewhere(status: int, kind: FailureKind) -> None:
+    judged = judge(status, {}, b"")
+    assert isinstance(judged, Failure)
+    assert (judged.kind, judged.may_go_elsewhere) == (kind, True)
+
+
+@pytest.mark.parametrize(("failure", "counts"), [
+    (Failure(FailureKind.LOST), True), (Failure(FailureKind.NOT_SERVED, 404), True),
+    (Failure(FailureKind.BROKEN, 502), True), (Failure(FailureKind.BROKEN, 500), False),
+    (Failure(FailureKind.OVERLOADED, 503), False), (Failure(FailureKind.SLOW), False),
+])
+def test_only_a_dead_datacenter_counts_against_itself(failure: Failure, counts: bool) -> None:
+    assert failure.counts_against_datacenter is counts
+
+
+REFUSALS = {
+    "flat": (b'{"message":"bad","type":"Bad Request","code":400}', errors.INVALID_VALUE, "bad", None),
+    "openai": (b'{"error":{"message":"bad","param":"tools","code":400}}', errors.INVALID_VALUE, "bad", "tools"),
+    "unsupported": (b'{"message":"Validation: Unsupported parameter(s): `bogus`"}', errors.UNSUPPORTED_PARAMETER,
+                    "Validation: Unsupported parameter(s): `bogus`", "bogus"),
+    "too long": (b'{"message":"This model\'s maximum context length is 8192 tokens"}',
+                 errors.CONTEXT_LENGTH_EXCEEDED, "This model's maximum context length is 8192 tokens", None),
+    "no JSON": (b"<html>", errors.INVALID_VALUE, "the engine refused the request", None),
+    "odd JSON": (b'{"message":5}', errors.INVALID_VALUE, "the engine refused the request", None),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_a_request_shaped_refusal_is_told_in_our_shape(kind: str) -> None:
+    body, fault, message, param = REFUSALS[kind]
+    judged = judge(400, {}, body)
+    assert isinstance(judged, Refusal)
+    assert (judged.fault, judged.message, judged.param) == (fault, message, param)
+
+
+def test_a_refusal_keeps_its_status() -> None:
+    judged = judge(422, {}, b'{"message":"schema"}')
+    assert isinstance(judged, Refusal)
+    assert judged.status == 422
+
+
+def test_a_long_message_is_cut() -> None:
+    judged = judge(400, {}, b'{"message":"' + b"x" * 50_000 + b'"}')
+    assert isinstance(judged, Refusal)
+    assert len(judged.message) == 2000
+
+
+def test_overload_everywhere_is_429_with_the_shortest_wait() -> None:
+    refused = give_up([Failure(FailureKind.OVERLOADED, 503, 9.0), Failure(FailureKind.OVERLOADED, 529, 4.0)])
+    assert (refused.status, refused.retry_after_s) == (429, 4.0)
+
+
+def test_overload_and_something_worse_is_502() -> None:
+    assert give_up([Failure(FailureKind.LOST), Failure(FailureKind.OVERLOADED, 503)]).status == 502
+
+
+def test_slowness_is_504() -> None:
+    assert give_up([Failure(FailureKind.LOST), Failure(FailureKind.SLOW)]).status == 504
+
+
+@pytest.mark.parametrize(("code", "kind"), [
+    (503, FailureKind.OVERLOADED), ("503", FailureKind.OVERLOADED), (500, FailureKind.BROKEN),
+    ("bad", FailureKind.BROKEN), (None, FailureKind.BROKEN),
+])
+def test_an_error_as_first_event_is_judged_by_its_code(code: int | str | None, kind: FailureKind) -> None:
+    assert judge_stream_error(code).kind is kind
+
+
+def test_a_wait_that_is_no_number_is_ignored() -> None:
+    judged = judge(503, {b"retry-after": b"Wed, 21 Oct 2026 07:28:00 GMT"}, b"")
+    assert isinstance(judged, Failure)
+    assert judged.retry_after_s is None
+
+
+def test_every_phase_of_a_request_leads_to_its_end() -> None:
+    for phase in Phase:
+        assert phase is Phase.DONE or Phase.DONE in TRANSITIONS[phase]
+    assert not TRANSITIONS[Phase.DONE]

@@ -1,0 +1,124 @@
+"""A request's body: what is understood of it, what is refused, and exactly what goes upstream."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_api import errors
+from edge_api.errors import Refusal
+from edge_api.hot.request import ChatRequest, parse
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+SWITCHES = {"stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            "nvext": {"extra_fields": ["completion_token_ids"]}}
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": MESSAGES, **fields}, ensure_ascii=False).encode()
+
+
+def sent(request: ChatRequest) -> bytes:
+    return b"".join(request.pieces)
+
+
+def pairs(raw: bytes) -> list[tuple[str, Any]]:
+    """The top level with its order and its repetitions."""
+    found: list[tuple[str, Any]] = json.loads(raw, object_pairs_hook=lambda items: items)
+    return found
+
+
+def test_a_unary_request_goes_upstream_byte_for_byte() -> None:
+    raw = b' {"model" : "m",\n "messages":[ {"role":"user","content":"\\u00e9"} ], "x":1e3 } '
+    assert sent(parse(raw, False)) == raw
+
+
+def test_a_stream_gets_the_switches_and_keeps_its_bytes() -> None:
+    raw = b'\n{ "model":"m","messages":[1],"stream":true}'
+    assert sent(parse(raw, False)).endswith(b' "model":"m","messages":[1],"stream":true}')
+    assert json.loads(sent(parse(raw, False))) == {"model": "m", "messages": [1], "stream": True, **SWITCHES}
+
+
+def test_the_announced_length_is_what_is_sent() -> None:
+    for raw in (body(), body(stream=True), body(stream=True, nvext=1, cache_salt="x", é="ü")):
+        request = parse(raw, False)
+        assert request.length == len(sent(request))
+
+
+OWNED = ("stream_options", "nvext", "cache_salt")
+
+
+@given(st.permutations(OWNED), st.sets(st.sampled_from(OWNED)), st.booleans())
+def test_no_key_is_ever_sent_twice(order: list[str], named: set[str], streamed: bool) -> None:
+    values = {"stream_options": {"include_usage": False, "keep": 1}, "nvext": {"annotations": ["x"]}, "cache_salt": "s"}
+    raw = body(**{key: values[key] for key in order if key in named}, stream=streamed, other=[1, {"nvext": 2}])
+    keys = [key for key, _ in pairs(sent(parse(raw, False)))]
+    assert len(keys) == len(set(keys))
+    assert "cache_salt" not in keys
+    assert json.loads(sent(parse(raw, False)))["other"] == [1, {"nvext": 2}]
+
+
+def test_a_clients_stream_options_are_kept_and_overruled() -> None:
+    request = parse(body(stream=True, stream_options={"include_usage": False, "future": {"a": 1}}), False)
+    assert json.loads(sent(request))["stream_options"] == {
+        "include_usage": True, "continuous_usage_stats": True, "future": {"a": 1}}
+    assert not request.wants_usage
+
+
+def test_repeated_stream_options_become_one() -> None:
+    raw = b'{"model":"m","messages":[1],"stream":true,"stream_options":{},"stream_options":{"include_usage":true}}'
+    assert [key for key, _ in pairs(sent(parse(raw, False)))].count("stream_options") == 1
+
+
+def test_a_key_in_disguise_is_recognised() -> None:
+    raw = b'{"model":"m","messages":[1],"nv\\u0065xt":{"token_data":[1]},"cache\\u005fsalt":"x"}'
+    assert json.loads(sent(parse(raw, False))) == {"model": "m", "messages": [1]}
+
+
+def test_null_stream_options_are_none() -> None:
+    request = parse(body(stream=True, stream_options=None), False)
+    assert json.loads(sent(request))["stream_options"] == SWITCHES["stream_options"]
+
+
+@pytest.mark.parametrize(("options", "last", "each"), [
+    (None, False, False), ({}, False, False), ({"include_usage": True}, True, False),
+    ({"include_usage": True, "continuous_usage_stats": True}, True, True), ({"include_usage": None}, False, False),
+])
+def test_what_usage_the_client_wants(options: Any, last: bool, each: bool) -> None:
+    request = parse(body(stream=True, stream_options=options), False)
+    assert (request.wants_usage, request.wants_each_usage) == (last, each)
+
+
+def test_a_key_can_want_usage_for_its_client() -> None:
+    assert parse(body(stream=True), True).wants_usage
+
+
+def test_stream_null_is_unary() -> None:
+    assert not parse(body(stream=None), False).streamed
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("model", 5), ("messages", {}), ("stream", 1), ("n", "2"), ("max_tokens", "9"), ("max_completion_tokens", []),
+    ("temperature", "hot"), ("top_p", {}), ("seed", "x"), ("user", 5), ("tools", "f"), ("logprobs", "yes"),
+    ("prompt_cache_key", 5),
+])
+def test_a_wrong_type_is_named(field: str, value: Any) -> None:
+    with pytest.raises(Refusal) as refused:
+        parse(body(**{field: value}), False)
+    assert (refused.value.fault, refused.value.param) == (errors.INVALID_VALUE, field)
+    assert field in refused.value.message
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_worse_than_a_refusal(raw: bytes) -> None:
+    with contextlib.suppress(Refusal):
+        parse(raw, False)
+
+
+@given(st.binary(max_size=20))
+def test_no_bytes_inside_a_good_body_do_worse_than_a_refusal(raw: bytes) -> None:
+    with contextlib.suppress(Refusal):
+        json.loads(sent(parse(b'{"model":"m","messages":[' + raw + b'],"stream":true}', False)))
