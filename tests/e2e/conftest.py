@@ -5,20 +5,21 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from openai import AsyncOpenAI
 
-from tests.e2e.stack import LocalStack
+from tests.e2e.stack import LocalStack, state_directory
 
 
 @pytest.fixture(scope="session")
-def running_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+def running_stack() -> Iterator[LocalStack]:
     """Started once a session; afterwards it must end with Ctrl-C and leave nothing behind."""
-    state = tmp_path_factory.mktemp("stack", numbered=True) / "state"
-    for parent in (state.parent, state.parent.parent, state.parent.parent.parent):
-        parent.chmod(0o711)  # Postgres runs as another account when this is root
-    stack = LocalStack(state)
-    stack.start()
-    yield stack
-    assert stack.stop() == 0
-    assert stack.processes() == []
+    with state_directory() as state:
+        stack = LocalStack(state)
+        try:
+            stack.start()
+            yield stack
+            assert stack.stop() == 0
+            assert stack.processes() == []
+        finally:
+            stack.kill_all()
 
 
 @pytest.fixture

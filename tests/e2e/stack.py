@@ -1,12 +1,15 @@
 """A whole local stack under test: started with `meridian up`, looked at from outside, its processes killed by pid."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +94,15 @@ class LocalStack:
             os.kill(process.pid, signal.SIGKILL)
         return len(found)
 
+    def kill_all(self) -> None:
+        """The last resort of a failed test: nothing of it may stay on the machine."""
+        if self._up is not None and self._up.poll() is None:
+            self._up.kill()
+            self._up.wait()
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
     def meridian(self, *arguments: str, deadline_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Runs the command line against this stack."""
         return subprocess.run([MERIDIAN, *arguments, "--state", str(self.state)], capture_output=True, text=True,
@@ -154,6 +166,18 @@ class LocalStack:
             return ready and all(edge["live"] and edge["behind"] == 0 for edge in status["edges"])
 
         until(settled, deadline_s, "a settled stack")
+
+
+@contextlib.contextmanager
+def state_directory() -> Iterator[Path]:
+    """A place for one stack's state. Not below pytest's own directories: those are closed to other accounts, and
+    Postgres runs as another account when this is root."""
+    parent = Path(tempfile.mkdtemp(prefix="meridian-e2e-"))
+    parent.chmod(0o711)
+    try:
+        yield parent / "state"
+    finally:
+        shutil.rmtree(parent, ignore_errors=True)
 
 
 def until(probe: Callable[[], Any], deadline_s: float, what: str) -> Any:

@@ -4,27 +4,24 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.e2e.stack import LocalStack, until
+from tests.e2e.stack import LocalStack, state_directory, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 MODEL = "sim/glm-5.3"
+NOBODY = 65534
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+@pytest.fixture
+def small() -> Iterator[LocalStack]:
     """One datacenter, one edge, one replica; not started."""
-    state = tmp_path_factory.mktemp("small") / "state"
-    for parent in (state.parent, state.parent.parent, state.parent.parent.parent):
-        parent.chmod(0o711)
-    stack = LocalStack(state, datacenters=1, edges=1, replicas=1)
-    yield stack
-    for process in stack.processes():
-        process.kill()
+    with state_directory() as state:
+        stack = LocalStack(state, datacenters=1, edges=1, replicas=1)
+        yield stack
+        stack.kill_all()
 
 
 def ask(stack: LocalStack) -> int:
@@ -85,20 +82,16 @@ def test_a_taken_port_is_named_and_nothing_stays(small: LocalStack) -> None:
     assert small.processes() == []
 
 
-def test_a_plain_user_can_run_it_too(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("this run is a plain user's already")
-    nobody = 65534
-    state = tmp_path / "theirs" / "state"
-    state.parent.mkdir()
-    os.chown(state.parent, nobody, nobody)
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
-        parent.chmod(0o711)
-    stack = LocalStack(state, datacenters=1, edges=1, replicas=1, user=nobody)
-    stack.start()
-    try:
-        assert ask(stack) == 200
-        assert {process.uids().effective for process in stack.processes()} == {nobody}
-    finally:
-        assert stack.stop() == 0
-    assert stack.processes() == []
+@pytest.mark.skipif(os.geteuid() != 0, reason="this whole run is a plain user's already")
+def test_a_plain_user_can_run_it_too() -> None:
+    with state_directory() as state:
+        os.chown(state.parent, NOBODY, NOBODY)
+        stack = LocalStack(state, datacenters=1, edges=1, replicas=1, user=NOBODY)
+        try:
+            stack.start()
+            assert ask(stack) == 200
+            assert {process.uids().effective for process in stack.processes()} == {NOBODY}
+            assert stack.stop() == 0
+            assert stack.processes() == []
+        finally:
+            stack.kill_all()
