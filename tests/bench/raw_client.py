@@ -1,7 +1,7 @@
 """A chat client that costs next to nothing, so that a bench loads the edge and not itself.
 
-It writes one HTTP/1.1 request on a connection of its own and reads to the end, looking at bytes only: so one process can
-hold twenty streams and a steady rate of requests, which an SDK that parses every event cannot on two cores.
+It writes one HTTP/1.1 request on a connection of its own and reads to the end, looking at bytes only: so one process
+can hold twenty streams and a steady rate of requests, which an SDK that parses every event cannot on two cores.
 """
 
 import asyncio
