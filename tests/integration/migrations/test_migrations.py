@@ -23,7 +23,7 @@ SEED = (
     "INSERT INTO usage_record (day, id, edge_id, team_id, key_id, model_id, datacenter_id, price_version, outcome, "
     "meter, streamed, http_status, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, cost_usd, "
     "attempts, opened_at, duration_ms, finish_reason, body_sha) VALUES (current_date, gen_random_uuid(), 'edge_1', "
-    "'team_1', 'key_1', 'm', 'dc', 'pv_1', 'completed', 'engine', true, 200, 1, 0, 1, 0, 1, '[]', now(), 1, 'stop', '')",
+    "'team_1', 'key_1', 'm', 'dc', 'pv_1', 'completed', 'engine', true, 200, 1, 0, 1, 0, 1, '[]', now(), 1, 's', '')",
 )
 
 

@@ -1,0 +1,77 @@
+"""Hints between replicas: they arrive, they may be lost, nobody hangs on them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from control_plane.db import Database, notify
+from control_plane.wakeup import Wakeups
+from tests.integration.control_plane.gate import gated
+
+
+@contextlib.asynccontextmanager
+async def listening(url: str) -> AsyncIterator[Wakeups]:
+    wakeups = Wakeups(url)
+    task = asyncio.create_task(wakeups.run())
+    try:
+        async with asyncio.timeout(20):
+            await wakeups.listening.wait()
+        yield wakeups
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def say(url: str, channel: str) -> None:
+    db = Database(url)
+    async with db.begin() as session:
+        await notify(session, channel)
+    await db.aclose()
+
+
+async def test_a_hint_wakes_who_waits_in_every_replica(empty_database_url: str) -> None:
+    async with listening(empty_database_url) as one, listening(empty_database_url) as other:
+        waits = asyncio.gather(one.wait("news", 20), other.wait("news", 20), one.wait("other", 0.5))
+        await asyncio.sleep(0.05)
+        await say(empty_database_url, "news")
+        assert await waits == [True, True, False]
+
+
+async def test_a_hint_between_reading_and_waiting_is_not_lost(empty_database_url: str) -> None:
+    async with listening(empty_database_url) as wakeups:
+        before = wakeups.count("news")
+        await say(empty_database_url, "news")
+        async with asyncio.timeout(20):
+            while wakeups.count("news") == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await wakeups.wait("news", 0, after=before)
+
+
+async def test_a_hint_of_a_transaction_that_fails_never_comes(empty_database_url: str) -> None:
+    async with listening(empty_database_url) as wakeups:
+        db = Database(empty_database_url)
+        with contextlib.suppress(ZeroDivisionError):
+            async with db.begin() as session:
+                await notify(session, "news")
+                raise ZeroDivisionError
+        await db.aclose()
+        assert not await wakeups.wait("news", 0.3)
+
+
+async def test_a_wait_ends_by_itself(empty_database_url: str) -> None:
+    assert not await Wakeups(empty_database_url).wait("news", 0.01)
+
+
+async def test_after_a_lost_connection_everybody_is_woken_to_look_again(empty_database_url: str) -> None:
+    async with gated(empty_database_url) as (gate, url), listening(url) as wakeups:
+        waiting = asyncio.create_task(wakeups.wait("news", 30))
+        await asyncio.sleep(0)
+        await gate.close()
+        await gate.open()
+        assert await waiting
+        async with asyncio.timeout(20):
+            await wakeups.listening.wait()
+        waiting = asyncio.create_task(wakeups.wait("news", 30))
+        await asyncio.sleep(0)
+        await say(empty_database_url, "news")
+        assert await waiting
