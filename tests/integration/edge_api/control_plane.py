@@ -65,6 +65,7 @@ class ControlPlane:
         self.away, self.delay_s, self.usage_status, self.poison = False, 0.0, 200, UUID(int=0)
         self.url = ""
         self.closing = self.believes_anybody = False
+        self.next_wait_s = 0.5
         self._news = asyncio.Event()
         self._nonces = Nonces()
 
@@ -123,7 +124,7 @@ class ControlPlane:
             except TimeoutError:
                 pass
         answer = EdgeSyncAnswer(
-            snapshot=self.offered if self._is_other(asked) else None, next_wait_s=0.5,
+            snapshot=self.offered if self._is_other(asked) else None, next_wait_s=self.next_wait_s,
             revocations=[r for r in self.revocations if r.seq > asked.revocations_after])
         return Response(answer.model_dump_json())
 

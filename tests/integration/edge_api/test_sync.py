@@ -69,13 +69,11 @@ async def test_a_good_snapshot_is_used_stored_and_acknowledged(edge: Following, 
 
 
 async def test_a_poll_waits_for_news(running: Following, control_plane: ControlPlane) -> None:
+    control_plane.next_wait_s = 30.0
     control_plane.publish(snapshot(version=1))
-    await until(lambda: running.version == (1, 1))
-    await asyncio.sleep(0.2)
-    started = asyncio.get_running_loop().time()
+    await until(lambda: any(sync.wait_s == 30.0 for sync in control_plane.syncs))
     control_plane.publish(snapshot(version=2, weights={"us-east-1": 0, "eu-north-1": 100}))
-    await until(lambda: running.version == (1, 2))
-    assert asyncio.get_running_loop().time() - started < 0.45  # the next_wait_s of this control plane is 0.5
+    await until(lambda: running.version == (1, 2), within_s=10)
 
 
 async def test_an_acknowledgement_goes_out_at_once(running: Following, control_plane: ControlPlane) -> None:
@@ -172,8 +170,9 @@ async def test_a_model_without_a_datacenter_is_taken_when_the_snapshot_says_why(
 async def test_a_control_plane_that_repeats_a_bad_snapshot_is_not_hammered(
         running: Following, control_plane: ControlPlane) -> None:
     control_plane.publish(snapshot(version=2), SigningKey.generate())
+    await until(lambda: len(control_plane.syncs) >= 2)  # the second one is the report
     await asyncio.sleep(1.5)
-    assert 2 <= len(control_plane.syncs) <= 4
+    assert len(control_plane.syncs) <= 4
 
 
 async def test_revocations_are_applied_and_the_next_poll_goes_on_after_them(
@@ -238,7 +237,8 @@ async def test_a_disk_that_cannot_store_the_snapshot_does_not_keep_it_from_use(
 async def test_a_long_outage_is_two_lines_in_the_log(running: Following, control_plane: ControlPlane) -> None:
     with capture_logs() as logs:
         control_plane.away = True
-        await asyncio.sleep(1.5)
+        await until(lambda: logs)
+        await asyncio.sleep(1)
         control_plane.away = False
         await until(lambda: "control_plane_back" in [line["event"] for line in logs])
     assert [line["event"] for line in logs] == ["control_plane_away", "control_plane_back"]

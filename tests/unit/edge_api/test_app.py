@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from edge_api.app import ColdParts, build_app
 from edge_api.metering.outbox import Outbox
@@ -129,8 +130,10 @@ async def test_a_fault_of_ours_is_500_in_openai_shape_and_named(edge: Edge) -> N
         raise RuntimeError("secret detail")
 
     edge.metrics.outbox_bytes.set_function(broken)
-    async with edge.client() as client:
-        answer = await client.get("/metrics")
+    with capture_logs() as logs:
+        async with edge.client() as client:
+            answer = await client.get("/metrics")
+    assert [(line["event"], line["path"]) for line in logs] == [("cold_route_failed", "/metrics")]
     assert (answer.status_code, error_of(answer)["code"]) == (500, "internal_error")
     assert answer.headers["x-request-id"]
     assert "secret detail" not in answer.text

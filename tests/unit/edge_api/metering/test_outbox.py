@@ -134,13 +134,14 @@ def test_a_disk_that_takes_no_more_is_an_error_and_leaves_no_half_frame(tmp_path
     assert on_disk(tmp_path) == [*before, record]
 
 
-async def test_written_frames_become_durable_within_50_ms(outbox: Outbox) -> None:
+async def test_written_frames_become_durable_by_themselves(outbox: Outbox) -> None:
     running = asyncio.create_task(outbox.run())
     for _ in range(3):
         outbox.record(usage_record())
         assert outbox.durable < outbox.written
-        await asyncio.sleep(0.2)  # generous: a busy disk is not what is tested
-        assert outbox.durable == outbox.written
+        async with asyncio.timeout(5):  # 50 ms on a quiet disk
+            while outbox.durable < outbox.written:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
     running.cancel()
 
 
