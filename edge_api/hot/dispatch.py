@@ -8,6 +8,7 @@ goes on over a fresh one, once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
@@ -39,10 +40,9 @@ class Client(Protocol):
     headers: dict[bytes, bytes]
     started_s: float
     chunked: bool
+    write: Callable[[bytes], None]
 
     def common_headers(self) -> bytes: ...
-
-    def write(self, data: bytes) -> None: ...
 
     def refuse(self, refused: Refusal) -> None: ...
 
@@ -56,12 +56,13 @@ class Dispatch:
 
     __slots__ = ("_attempts", "_body", "_client", "_connecting", "_connection", "_excluded", "_failures", "_headers",
                  "_hot", "_journal", "_model", "_relay", "_request", "_route", "_services",
-                 "_session", "_size", "_status", "_team_id", "_timer", "_was_refreshed")
+                 "_session", "_size", "_status", "_team_id", "_timer", "_was_refreshed", "write")
 
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel,
                  request: ChatRequest) -> None:
         self._client, self._hot, self._model, self._request = client, hot, model, request
         self._services = hot.services
+        self.write = client.write
         self._journal = Journal(hot.services, client.request_id, principal, model, request.streamed, client.started_s)
         self._team_id = principal.team_id
         self._session = ""
@@ -168,9 +169,6 @@ class Dispatch:
         self._journal.first_byte()
         return respond.stream_head(self._client.common_headers(), self._client.chunked)
 
-    def write(self, data: bytes) -> None:
-        self._client.write(data)
-
     def stream_completed(self, counts: Counts, finish_reason: str) -> None:
         self._connection = None  # the relay reads the rest of its body, then the pool has it back
         self._leave_attempt(200)
@@ -266,7 +264,7 @@ class Dispatch:
         self._journal.first_byte()
         self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
                              answer.cost)
-        self._client.write(respond.unary(self._client.common_headers(), answer.body))
+        self.write(respond.unary(self._client.common_headers(), answer.body))
         self._client.finish(200)
 
     def _first_byte_is_late(self) -> None:

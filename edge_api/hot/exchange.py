@@ -7,6 +7,7 @@ costs no task. The client's connection is reached through `ClientSide` only.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -51,12 +52,11 @@ class ClientSide(Protocol):
     """The client's connection."""
 
     client_address: str
+    write: Callable[[bytes], None]
 
     def server_headers(self) -> list[tuple[bytes, bytes]]:
         """Headers that the server itself puts on every answer."""
         ...
-
-    def write(self, data: bytes) -> None: ...
 
     def hold_reading(self) -> None:
         """Reads no more of the request until `go_on_reading`."""
@@ -88,11 +88,12 @@ class Exchange:
 
     __slots__ = ("_body", "_client", "_dispatch", "_expects_continue", "_hot", "_lookup", "_size", "_team_id",
                  "_too_large", "body_complete", "chunked", "disconnected", "headers", "keep_alive", "phase",
-                 "principal", "request_id", "response_complete", "started_s")
+                 "principal", "request_id", "response_complete", "started_s", "write")
 
     def __init__(self, client: ClientSide, hot: HotPath, headers: dict[bytes, bytes], keep_alive: bool,
                  chunked: bool) -> None:
         self._client, self._hot, self.headers = client, hot, headers
+        self.write = client.write
         self.keep_alive, self.chunked = keep_alive, chunked
         self._expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         self.phase = Phase.HEAD
@@ -163,9 +164,6 @@ class Exchange:
                 + respond.identity_headers(self.request_id, self._team_id)
                 + (b"" if self.keep_alive else b"connection: close\r\n"))
 
-    def write(self, data: bytes) -> None:
-        self._client.write(data)
-
     def refuse(self, refused: Refusal) -> None:
         """Answers with an error. A body that has not come whole is read and dropped, then the connection closes."""
         if self.phase is Phase.DONE:
@@ -173,7 +171,7 @@ class Exchange:
         if not self.body_complete:
             self.keep_alive = False
         self._body.clear()
-        self._client.write(respond.refusal(self.common_headers(), refused))
+        self.write(respond.refusal(self.common_headers(), refused))
         self.finish(refused.status)
 
     def finish(self, status: int) -> None:
@@ -248,7 +246,7 @@ class Exchange:
         if not self.body_complete:
             if self._expects_continue and not self._size:
                 self._expects_continue = False
-                self._client.write(respond.CONTINUE)
+                self.write(respond.CONTINUE)
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()

@@ -52,9 +52,9 @@ _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class StreamMeter:
-    """One stream's meter. `tokens` counts the ids of the events that were passed on."""
+    """One stream's meter. `tokens` counts the ids of the events that were passed on; `error` is why it broke, if so."""
 
-    __slots__ = ("_last", "_price", "_usage", "_wants_each", "_wants_last", "error", "has_final_usage", "is_done",
+    __slots__ = ("_last", "_price", "_usage", "_wants_each", "_wants_last", "error", "has_final_usage", "is_over",
                  "tokens")
 
     def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool) -> None:
@@ -64,11 +64,11 @@ class StreamMeter:
         self._usage = b""
         self.tokens = 0
         self.has_final_usage = False
-        self.is_done = False
+        self.is_over = False
         self.error: UpstreamError | None = None
 
     def pass_on(self, event: bytes) -> bytes:
-        """What of an event goes to the client, maybe nothing. `is_done` and `error` tell that it was the last."""
+        """What of an event goes to the client, maybe nothing. `is_over`: it was the last one."""
         cut = event.rfind(USAGE)
         if cut < 0:
             cut = event.rfind(NVEXT)
@@ -96,7 +96,7 @@ class StreamMeter:
 
     def fail(self, message: str) -> None:
         """The stream is broken, whatever else comes."""
-        self.error = UpstreamError(message)
+        self.error, self.is_over = UpstreamError(message), True
 
     def closing_usage(self) -> bytes:
         """The usage event for a client that asked and whose datacenter sent none of its own."""
@@ -159,7 +159,7 @@ class StreamMeter:
             return event
         data = sse.payload(event)
         if data == DONE:
-            self.is_done = True
+            self.is_over = True
             return b""
         if sse.event_name(event) == b"error":
             return self._failed(data or event)
@@ -212,5 +212,5 @@ class StreamMeter:
             error = _decode_error(raw)
         except msgspec.DecodeError:
             error = UpstreamError()
-        self.error = UpstreamError(error) if isinstance(error, str) else error
+        self.error, self.is_over = UpstreamError(error) if isinstance(error, str) else error, True
         return b""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -34,6 +35,7 @@ class EdgeProtocol(HttpToolsProtocol):
     """One client connection. `active` is the hot request being served, if it is a hot one's turn."""
 
     hot: HotPath
+    write: Callable[[bytes], None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -49,6 +51,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.client_address = self.client[0] if self.client else ""
+        self.write = transport.write
         # A connection that never sends anything ends like an idle one.
         self.timeout_keep_alive_task = self.loop.call_later(
             self.hot.services.limits.header_timeout_s, self.timeout_keep_alive_handler)
@@ -134,9 +137,6 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def server_headers(self) -> list[tuple[bytes, bytes]]:
         return self.server_state.default_headers
-
-    def write(self, data: bytes) -> None:
-        self.transport.write(data)
 
     def hold_reading(self) -> None:
         self.flow.pause_reading()

@@ -7,6 +7,7 @@ answer, and a failure keeps its true status. The usage record is written before 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import json
@@ -24,11 +25,11 @@ DONE_EVENT = b"data: [DONE]\n\n"
 class StreamOwner(Protocol):
     """Who began the stream and settles it."""
 
+    write: Callable[[bytes], None]
+
     def stream_started(self) -> bytes:
         """The head of the answer; the first byte goes out now."""
         ...
-
-    def write(self, data: bytes) -> None: ...
 
     def stream_completed(self, counts: Counts, finish_reason: str) -> None:
         """Journals the usage; the stream's last bytes are written after it."""
@@ -54,13 +55,14 @@ class StreamOwner(Protocol):
 class StreamRelay:
     """The sink of one stream's events. `is_paused` is set while the client does not take what is written."""
 
-    __slots__ = ("_chunked", "_connection", "_is_over", "_is_quiet", "_loop", "_owner", "_period_s", "_splitter",
-                 "_started", "_timer", "is_paused", "meter")
+    __slots__ = ("_chunked", "_connection", "_is_over", "_is_quiet", "_loop", "_owner", "_pass_on",
+                 "_period_s", "_splitter", "_started", "_timer", "_write", "is_paused", "meter")
 
     def __init__(self, owner: StreamOwner, connection: UpstreamConnection, meter: StreamMeter, chunked: bool,
                  idle_timeout_s: float, max_event_bytes: int) -> None:
         self._owner, self._connection, self.meter, self._chunked = owner, connection, meter, chunked
         self._splitter = EventSplitter(max_event_bytes)
+        self._write, self._pass_on = owner.write, meter.pass_on
         self._started = self._is_over = self._is_quiet = self.is_paused = False
         self._loop = asyncio.get_running_loop()
         self._period_s = idle_timeout_s
@@ -75,15 +77,17 @@ class StreamRelay:
         if self._is_over:
             return
         self._is_quiet = False
-        meter = self.meter
         if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n") and self._splitter.is_empty:
-            out = meter.pass_on(data)  # exactly one event: what a datacenter that does not coalesce sends
+            out = self._pass_on(data)  # exactly one event: what a datacenter that does not coalesce sends
         else:
             out = self._pass_on_all(data)
-        if meter.is_done or meter.error is not None:
+        if self.meter.is_over:
             self._close(out)
         elif out:
-            self._emit(out)
+            if self._started:
+                self._write(b"%x\r\n%b\r\n" % (len(out), out) if self._chunked else out)
+            else:
+                self._begin(out)
 
     def on_end(self) -> None:
         """The datacenter's answer is over, with or without `[DONE]`."""
@@ -110,7 +114,7 @@ class StreamRelay:
         try:
             for event in self._splitter.feed(data):
                 out.append(meter.pass_on(event))
-                if meter.is_done or meter.error is not None:
+                if meter.is_over:
                     break
         except EventTooLong:
             meter.fail("an event of the stream is too long")
@@ -144,14 +148,11 @@ class StreamRelay:
             self._owner.stream_completed(meter.complete_counts(), meter.finish_reason())
             self._write_last(out + last + DONE_EVENT, head)
 
-    def _emit(self, out: bytes) -> None:
-        if self._started:
-            self._owner.write(b"%x\r\n%b\r\n" % (len(out), out) if self._chunked else out)
-            return
+    def _begin(self, out: bytes) -> None:
         if not self.meter.has_begun:
             return  # comments before the first event commit the datacenter to nothing
         head = self._start()
-        self._owner.write(head + (respond.chunk(out) if self._chunked else out))
+        self._write(head + (respond.chunk(out) if self._chunked else out))
 
     def _start(self) -> bytes:
         self._started = True
@@ -160,7 +161,7 @@ class StreamRelay:
 
     def _write_last(self, out: bytes, head: bytes = b"") -> None:
         self._is_over = True
-        self._owner.write(head + (respond.chunk(out) + respond.LAST_CHUNK if self._chunked else out))
+        self._write(head + (respond.chunk(out) + respond.LAST_CHUNK if self._chunked else out))
         self._connection.resume()  # what is left is the end of the datacenter's body; then the pool has it back
         self._owner.stream_written()
 

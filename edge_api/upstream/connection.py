@@ -44,9 +44,9 @@ class Owner(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """Owned by one request from `send` until `on_end` or `on_lost`, by the pool in between."""
 
-    __slots__ = ("_answered", "_complete", "_ends_with_close", "_fresh_head", "_headers", "_keep_alive", "_owner",
-                 "_parser", "_parts", "_paused", "_poisoned", "_status", "idle_since_s", "is_reused", "on_body",
-                 "sink", "transport")
+    __slots__ = ("_answered", "_complete", "_ends_with_close", "_feed", "_fresh_head", "_headers", "_keep_alive",
+                 "_owner", "_parser", "_parts", "_paused", "_poisoned", "_status", "idle_since_s", "is_reused",
+                 "on_body", "sink", "transport")
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -54,6 +54,7 @@ class UpstreamConnection(asyncio.Protocol):
         # The parser calls list.append itself: no Python frame for a piece of a body.
         self.on_body = self._parts.append
         self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
         self.transport: asyncio.Transport | None = None
         self.sink: Sink | None = None
         self.is_reused = False
@@ -115,11 +116,21 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._answered = True
         try:
-            self._parser.feed_data(data)
+            self._feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._lose("its answer is not valid HTTP")
             return
-        self._deliver()
+        if self._fresh_head:
+            self._fresh_head = False
+            self.sink.on_head(self._status, self._headers)
+        parts = self._parts
+        if parts:
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            if self.sink is not None:
+                self.sink.on_body(data)
+        if self._complete and self.sink is not None:
+            self._finish()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._owner.gone(self)
@@ -154,21 +165,6 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self._complete = True
         self._keep_alive = self._parser.should_keep_alive()
-
-    def _deliver(self) -> None:
-        """Tells the sink what one read brought: several pieces of a body are one."""
-        if self._fresh_head:
-            self._fresh_head = False
-            if self.sink is not None:
-                self.sink.on_head(self._status, self._headers)
-        parts = self._parts
-        if parts:
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            if self.sink is not None:
-                self.sink.on_body(data)
-        if self._complete and self.sink is not None:
-            self._finish()
 
     def _finish(self) -> None:
         sink, self.sink = self.sink, None

@@ -150,7 +150,7 @@ def test_a_stream_without_any_usage_is_left_to_the_witness() -> None:
 def test_done_ends_the_stream(data: bytes) -> None:
     it = meter()
     assert it.pass_on(data) == b""
-    assert it.is_done
+    assert it.is_over
 
 
 @pytest.mark.parametrize(("data", "code"), [
