@@ -114,10 +114,10 @@ def _outside_data(data_dir: Path) -> Path:
     target = OUTSIDE / f"data-{_digest(str(data_dir.absolute()))}" / data_dir.name
     if not data_dir.is_symlink():
         shutil.rmtree(target.parent, ignore_errors=True)
-        target.parent.mkdir(parents=True)
-        for directory in (OUTSIDE, target.parent):
-            directory.chmod(0o755)
         data_dir.symlink_to(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for directory in (OUTSIDE, target.parent):
+        directory.chmod(0o755)
     return target
 
 

@@ -1,5 +1,6 @@
 """Shows what is starting and how long each step took: a live table on a terminal, plain lines elsewhere."""
 
+import os
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,7 +23,10 @@ class LastingConsole(Console):
     """A console that falls silent when nobody reads it any more, instead of ending the process."""
 
     def on_broken_pipe(self) -> None:
-        self.quiet = True
+        """What is still buffered would fail again when the file is closed, so it goes nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
 
 
 @dataclass

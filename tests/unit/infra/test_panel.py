@@ -39,7 +39,7 @@ def test_it_says_what_to_try_next() -> None:
     text = panel()
     assert "\n./dev run drain us-east-1 --reason test --wait" in text
     assert "\n./dev run status\n" in text
-    assert "\n./dev run usage\n" in text
+    assert "\n./dev run usage " in text
 
 
 def test_the_curl_command_is_in_the_panel_as_it_is_run() -> None:
