@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from control_plane.reconcile.outbox import LazyPublisher, Relay
 from control_plane.usage.service import ROLLUP_TOPIC
 
 HOUR = "2026-11-30T10:00:00+00:00"
-RECORD = (  # noqa: S608
-    "INSERT INTO usage_record (day, id, edge_id, team_id, key_id, model_id, datacenter_id, price_version, outcome, "
-    "meter, streamed, http_status, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, cost_usd, attempts, "
-    "opened_at, duration_ms, finish_reason, body_sha) "
-    "SELECT '2026-11-30', (lpad(to_hex(ms), 12, '0') || '70008000000000000000')::uuid, 'e', 't', 'k', 'm', 'd', 'pv', "
-    "'completed', 'engine', true, 200, 7, 0, 3, 0, 0.5, '[]', now(), 1, 'stop', '' "
-    f"FROM (SELECT (extract(epoch FROM timestamptz '{HOUR}') * 1000)::bigint + 5 AS ms)")
+RECORD = """
+    INSERT INTO usage_record (
+        day, id, edge_id, team_id, key_id, model_id, datacenter_id, price_version, outcome, meter, streamed,
+        http_status, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, cost_usd, attempts,
+        opened_at, duration_ms, finish_reason, body_sha)
+    SELECT '2026-11-30', (lpad(to_hex(ms), 12, '0') || '70008000000000000000')::uuid, 'e', 't', 'k', 'm', 'd', 'pv',
+        'completed', 'engine', true, 200, 7, 0, 3, 0, 0.5, '[]', now(), 1, 'stop', ''
+    FROM (SELECT (extract(epoch FROM $1::timestamptz) * 1000)::bigint + 5 AS ms)"""
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ async def test_what_the_outbox_asks_for_is_done_by_the_worker(
         "MERIDIAN_DATABASE_URL": database_url, "MERIDIAN_REDIS_URL": valkey_url,
         "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_HEARTBEAT_FILE": str(heartbeat)}
     async with db.engine.begin() as connection:
-        await connection.exec_driver_sql(RECORD)
+        await connection.exec_driver_sql(RECORD, (datetime.fromisoformat(HOUR),))
     async with db.begin() as session:
         await outbox.put(session, ROLLUP_TOPIC, HOUR, {"hour": HOUR})
     await Relay(db, LazyPublisher(valkey_url)).once()
