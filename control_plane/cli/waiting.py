@@ -37,13 +37,17 @@ def follow(cli: Invocation, client: OperatorClient, operation: OperationView, ti
         StillRunning: it had not ended after `timeout_s`.
     """
     clock = clock or SystemClock()
-    if cli.output is Output.TABLE and cli.out.is_terminal:
-        spinner = Spinner("dots")
-        with Live(console=cli.out, refresh_per_second=8, transient=False) as live:
-            return _poll(client, operation, timeout_s, clock,
-                         lambda seen: live.update(steps_view(seen, spinner, clock.time_s())))
-    report = _Reporter(cli, clock) if cli.output is Output.TABLE else _silent
-    return _poll(client, operation, timeout_s, clock, report)
+    try:
+        if cli.output is Output.TABLE and cli.out.is_terminal:
+            spinner = Spinner("dots")
+            with Live(console=cli.out, refresh_per_second=8) as live:
+                return _poll(client, operation, timeout_s, clock,
+                             lambda seen: live.update(steps_view(seen, spinner, clock.time_s())))
+        report = _Reporter(cli, clock) if cli.output is Output.TABLE else _silent
+        return _poll(client, operation, timeout_s, clock, report)
+    except KeyboardInterrupt:
+        cli.err.print(f"\n{operation.id} goes on; {_how_to_follow(operation)}", highlight=False, soft_wrap=True)
+        raise
 
 
 def check_outcome(operation: OperationView) -> None:
@@ -83,7 +87,7 @@ def _poll(client: OperatorClient, operation: OperationView, timeout_s: float, cl
     while operation.state not in FINAL:
         if clock.monotonic_s() >= ends_at_s:
             raise StillRunning(f"{operation.id} is still {operation.state} after {render.span(timeout_s)}; "
-                               f"follow it with: meridian operations watch {operation.id}")
+                               + _how_to_follow(operation))
         sleep(jitter(POLL_S))
         try:
             operation = client.get(f"/operator/v1/operations/{segment(operation.id)}", OperationView)
@@ -91,6 +95,10 @@ def _poll(client: OperatorClient, operation: OperationView, timeout_s: float, cl
             continue  # it runs on without us; the time to wait bounds how long nobody answers
         seen(operation)
     return operation
+
+
+def _how_to_follow(operation: OperationView) -> str:
+    return f"follow it with: meridian operations watch {operation.id}"
 
 
 def _took(step: StepView, now_s: float) -> str:

@@ -2,8 +2,10 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,19 @@ def test_a_person_who_said_yes_before_is_not_asked(meridian: Meridian, api: Oper
 def test_where_nobody_sits_nobody_is_asked(meridian: Meridian, api: OperatorServer) -> None:
     assert ran(meridian.state, "drain", "us-east-1", "--reason", "test").returncode == 0
     assert list(api.operations) == ["op_1"]
+
+
+def test_ctrl_c_while_waiting_says_that_the_operation_goes_on(meridian: Meridian, api: OperatorServer) -> None:
+    api.stuck = True
+    process = subprocess.Popen([*MAIN, "drain", "us-east-1", "--reason", "test", "--wait"], stderr=subprocess.PIPE,
+                               env=environment(meridian.state), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    ends = time.monotonic() + 30
+    while not any(call.method == "GET" for call in api.calls) and time.monotonic() < ends:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.decode() == "\nop_1 goes on; follow it with: meridian operations watch op_1\n"
 
 
 @pytest.mark.parametrize("process", ["control-plane", "worker"])
