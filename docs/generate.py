@@ -26,6 +26,7 @@ SETTINGS = (
      "control_plane.settings"),
     ("Edge", "`meridian edge`", "edge_api.settings"),
     ("Fleet agent", "`meridian agent`", "fleet_agent.settings"),
+    ("Local stack", "`meridian up`", "infra.local.settings"),
     ("Command line", "every other command", "control_plane.cli.settings"),
 )
 

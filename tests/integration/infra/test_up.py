@@ -60,6 +60,7 @@ def port_base() -> int:
 
 def test_a_taken_port_is_named(open_directory: Path, port_base: int) -> None:
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((HOST, port_base + 20))
         taken.listen()
         done = meridian_up(open_directory / "state", "--port-base", str(port_base))
