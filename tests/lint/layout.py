@@ -7,8 +7,10 @@ from tests.lint.sources import PACKAGES, Fault, Source
 
 TOP_LEVEL = {*PACKAGES, "tests", "docs", ".ci", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "dev",
              "requirements.lock", ".gitignore", "LICENSE"}
-# Where the tests of a package may stand; `engine` has its own real Dynamo, and migrations are run, not unit-tested.
+# Where the tests of a package may stand; `engine` has tests on real Dynamo clusters, too.
 KINDS = ("unit", "integration", "engine")
+# Packages that are all of the package around them, and are tested as that.
+TESTED_AS = {"engine/sim": "engine", "infra/local": "infra", "migrations/versions": "migrations"}
 
 
 def top_level(paths: Iterable[str]) -> Iterator[Fault]:
@@ -34,7 +36,7 @@ def packages_are_tested(sources: Iterable[Source]) -> Iterator[Fault]:
     holding = {str(PurePosixPath(source.path).parent) for source in sources
                if source.is_product and not source.path.endswith("__init__.py")}
     for folder in sorted(holding):
-        places = {f"tests/{kind}/{folder}" for kind in KINDS}
+        places = {f"tests/{kind}/{TESTED_AS.get(folder, folder)}" for kind in KINDS}
         if not any(place == test or test.startswith(place + "/") for place in places for test in tested):
             yield Fault(folder, 1, "has no folder of tests")
 

@@ -21,6 +21,10 @@ def test_what_is_no_trace_is_let_be(line: str) -> None:
     assert list(no_machine("README.md", line)) == []
 
 
+def test_a_test_may_show_that_a_private_address_stays_private() -> None:
+    assert list(no_machine("tests/unit/test_x.py", "http://10.1.2.3")) == []
+
+
 def test_an_address_in_a_lock_file_is_found() -> None:
     assert list(locks_without_addresses("engine/requirements.lock", "x @ https://host/x.whl"))
     assert list(locks_without_addresses("README.md", "https://example.org")) == []

@@ -12,16 +12,18 @@ INDEX_OPTIONS = re.compile(r"--(extra-)?ind" r"ex-url|--find-li" r"nks|--trusted
 REGISTRIES = re.compile(
     r"\b(pyp" r"i\.org|pythonho" r"sted\.org|artifact" r"ory|nex" r"us\.\w+\.\w+|devp" r"i)\b", re.IGNORECASE)
 PRIVATE_ADDRESS = re.compile(r"\b(10\.\d{1,3}|192\.168|172\.(1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3}\b")
+TRACES = ((MACHINE_PATHS, "a path of one machine"), (INDEX_OPTIONS, "a package index"),
+          (REGISTRIES, "a registry's host"), (PRIVATE_ADDRESS, "a private address"))
 ADDRESS = re.compile(r"https?://")
 LOCKS = re.compile(r"(^|/)requirements\.(lock|in)$")
 
 
 def no_machine(path: str, text: str) -> Iterator[Fault]:
-    """No path, no package index and no private address of the machine on which something was written."""
+    """No path, no package index and no private address of the machine on which something was written. Tests may hold
+    private addresses, to show that they stay private."""
     for number, line in enumerate(text.splitlines(), 1):
-        for pattern, what in ((MACHINE_PATHS, "a path of one machine"), (INDEX_OPTIONS, "a package index"),
-                              (REGISTRIES, "a registry's host"), (PRIVATE_ADDRESS, "a private address")):
-            if pattern.search(line):
+        for pattern, what in TRACES:
+            if pattern.search(line) and not (pattern is PRIVATE_ADDRESS and path.startswith("tests/")):
                 yield Fault(path, number, f"names {what}: {line.strip()[:80]}")
 
 
