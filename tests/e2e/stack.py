@@ -64,26 +64,12 @@ class LocalStack:
         return facts
 
     def processes(self) -> list[psutil.Process]:
-        """Every process that carries this stack's state directory in its environment or command line."""
-        mark, found = str(self.state), []
-        for process in psutil.process_iter():
-            try:
-                words = [*process.cmdline(), *process.environ().values()]
-            except (psutil.Error, OSError):
-                continue
-            if any(mark in word for word in words) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        return found
+        """Every process that carries this stack's state directory in its words."""
+        return [process for process in psutil.process_iter() if str(self.state) in words_of(process)]
 
     def find(self, *words: str) -> list[psutil.Process]:
-        """The processes whose command line and environment hold all `words`, oldest first."""
-        def text(process: psutil.Process) -> str:
-            try:
-                return " ".join([*process.cmdline(), *(f"{k}={v}" for k, v in process.environ().items())])
-            except (psutil.Error, OSError):
-                return ""
-
-        found = [process for process in self.processes() if all(word in text(process) for word in words)]
+        """The processes of this stack whose words hold all `words`, oldest first."""
+        found = [process for process in self.processes() if all(word in words_of(process) for word in words)]
         return sorted(found, key=psutil.Process.create_time)
 
     def kill(self, *words: str) -> int:
@@ -166,6 +152,18 @@ class LocalStack:
             return ready and all(edge["live"] and edge["behind"] == 0 for edge in status["edges"])
 
         until(settled, deadline_s, "a settled stack")
+
+
+def words_of(process: psutil.Process) -> str:
+    """Command line, directory and environment in one line; empty for what is gone or a zombie.
+
+    The directory, because Valkey writes its title over its command line and environment.
+    """
+    try:
+        environment = (f"{name}={value}" for name, value in process.environ().items())
+        return " ".join([*process.cmdline(), process.cwd(), *environment])
+    except (psutil.Error, OSError):
+        return ""
 
 
 @contextlib.contextmanager
