@@ -108,13 +108,15 @@ async def _kept_running(name: str, loop: Loop) -> None:
     """Starts `loop` again, with back-off, whenever it ends: a replica without its loops would look healthy."""
     delay_s = RETRY_MIN_S
     while True:
+        started_s = asyncio.get_running_loop().time()
         try:
             await loop()
             log.error("loop_ended", loop=name)
         except Exception:  # a loop must never take the replica down; its failure is logged whole
             log.exception("loop_failed", loop=name)
+        ran_s = asyncio.get_running_loop().time() - started_s
+        delay_s = RETRY_MIN_S if ran_s > RETRY_MAX_S else min(delay_s * 2, RETRY_MAX_S)
         await asyncio.sleep(ids.jitter(delay_s))
-        delay_s = min(delay_s * 2, RETRY_MAX_S)
 
 
 async def _migrated(settings: Settings, clock: Clock) -> None:

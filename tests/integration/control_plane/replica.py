@@ -10,6 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from control_plane.app import build_app
+from control_plane.billing import service as billing
 from control_plane.context import AppContext
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.enrolment import EnrolAnswer, EnrolRequest, IdentityKind
@@ -25,7 +26,6 @@ from control_plane.contracts.operator import (
 )
 from control_plane.contracts.signing import SignedRequest, SigningKey
 from control_plane.contracts.topology import PriceDocument
-from control_plane.billing import service as billing
 from control_plane.identity import service as identity
 from control_plane.settings import Settings
 from control_plane.tenancy import service as tenancy
