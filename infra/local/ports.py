@@ -45,9 +45,9 @@ class Ports:
         return self.datacenter(index) + 2
 
     def engine(self, index: int) -> tuple[int, ...]:
-        """What a datacenter's engine listens on: frontend, event plane, one prefill and two decode workers."""
+        """What a datacenter's engine listens on: frontend, event plane and its health, one prefill, two decode workers."""
         first = self.datacenter(index)
-        return first, first + 1, first + 10, first + 11, first + 12
+        return first, first + 1, first + 3, first + 10, first + 11, first + 12
 
 
 def free_port() -> int:
