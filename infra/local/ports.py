@@ -45,7 +45,7 @@ class Ports:
         return self.datacenter(index) + 2
 
     def engine(self, index: int) -> tuple[int, ...]:
-        """What a datacenter's engine listens on: frontend, event plane and its health, one prefill, two decode workers."""
+        """What an engine listens on: frontend, event plane and its health, one prefill and two decode workers."""
         first = self.datacenter(index)
         return first, first + 1, first + 3, first + 10, first + 11, first + 12
 
