@@ -35,4 +35,6 @@ class Settings(BaseSettings):
     identity_cache_s: float = Field(
         default=2.0, ge=0, le=5, description="How long a machine's public key is trusted before it is read again.")
     usage_retention_days: int = Field(default=35, ge=2, description="How old a usage record may be when it arrives.")
+    drain_verify_s: float = Field(
+        default=2.0, ge=0, description="How long a datacenter must stay without requests before it counts as drained.")
     heartbeat_file: Path | None = Field(default=None, description="File that the worker touches while it is alive.")

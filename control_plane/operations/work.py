@@ -21,8 +21,8 @@ class OperationsWork:
     name: ClassVar[str] = "operations"
     channel: ClassVar[str] = OPERATIONS_CHANNEL
 
-    def __init__(self, context: AppContext, pace: Pace | None = None) -> None:
-        self._context, self._pace = context, pace or Pace()
+    def __init__(self, context: AppContext) -> None:
+        self._context, self._pace = context, Pace(verify_s=context.settings.drain_verify_s)
 
     async def lease(self, token: str) -> Sequence[str]:
         async with self._context.db.begin() as session:

@@ -27,6 +27,9 @@ from control_plane.contracts.topology import TopologyDocument
 from tests.integration.control_plane.replica import MODEL, PRICE, Peer, Replica, running_replica
 
 WEST, EAST = "us-east-1", "eu-north-1"
+POLL_S = 0.2
+"""Simulated members report more often than they are asked to, so that tests take less time."""
+
 POOLS = [{"role": "decode", "replicas": 2}, {"role": "prefill", "replicas": 1}]
 
 
@@ -98,7 +101,7 @@ class SimulatedAgent:
                 answer = AgentSyncAnswer.model_validate_json(response.content)
                 self.epoch, self.desired = answer.epoch, answer.desired or self.desired
                 self.acks = {command.id: self._progress(command.id) for command in answer.commands}
-                wait_s = answer.next_wait_s
+                wait_s = min(answer.next_wait_s, POLL_S)
             else:
                 await asyncio.sleep(0.1)
 
@@ -154,7 +157,7 @@ class SimulatedEdge:
         while True:
             response = await self.post(wait_s)
             if response.status_code == 200:
-                wait_s = self.take(EdgeSyncAnswer.model_validate_json(response.content)).next_wait_s
+                wait_s = min(self.take(EdgeSyncAnswer.model_validate_json(response.content)).next_wait_s, POLL_S)
             else:
                 await asyncio.sleep(0.1)
 
@@ -206,7 +209,7 @@ class World:
         """The operation once `reached` holds."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not reached(view := await self.operation(operation_id)):
+                while not reached(view := await self.operation(operation_id)):  # noqa: ASYNC110 - over HTTP
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"not reached: {await self.operation(operation_id)}") from None
@@ -234,12 +237,20 @@ async def declare(replica: Replica, operator: dict[str, str], wanted: TopologyDo
         "/operator/v1/topology", content=wanted.model_dump_json(), headers=operator)
 
 
+async def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Waits until `holds`; the simulated members move on by themselves."""
+    async with asyncio.timeout(timeout_s):
+        while not holds():  # noqa: ASYNC110 - what is waited for is another task's plain data
+            await asyncio.sleep(0.02)
+
+
 @asynccontextmanager
 async def running_world(database_url: str, directory: Path, *datacenters: str, edges: int = 2,
                         **settings: Any) -> AsyncIterator[World]:
     """A declared topology whose deployments are ready and whose edges have the newest snapshot."""
     places = datacenters or (WEST, EAST)
     async with AsyncExitStack() as stack:
+        settings = {"drain_verify_s": 0.2} | settings
         replica = await stack.enter_async_context(running_replica(database_url, directory, **settings))
         operator = await replica.operator()
         answer = await declare(replica, operator, document(*places))

@@ -12,7 +12,8 @@ STORED = Stored(
     regions=frozenset({"eu", "us"}), region_of_datacenter={"eu-1": "eu"}, datacenter_of_fleet={"eu-1-a": "eu-1"},
     models=frozenset({"glm"}), place_of_deployment={"eu-1-a-glm": ("glm", "eu-1-a")})
 PRICE = {"version": "pv_1", "input_usd": "1", "cached_input_usd": "1", "output_usd": "1"}
-MODEL = {"id": "glm", "display_name": "GLM", "owned_by": "us", "context_window": 8, "max_output_tokens": 8, "price": PRICE}
+MODEL = {"id": "glm", "display_name": "GLM", "owned_by": "us", "context_window": 8, "max_output_tokens": 8,
+         "price": PRICE}
 DATACENTER = {"id": "eu-1", "region": "eu"}
 FLEET = {"id": "eu-1-a", "datacenter": "eu-1", "ingress_url": "http://h:1", "gpu_type": "x", "gpu_total": 1}
 DEPLOYMENT = {"id": "eu-1-a-glm", "model": "glm", "fleet": "eu-1-a", "engine": {},

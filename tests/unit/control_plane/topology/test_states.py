@@ -86,4 +86,4 @@ def test_what_was_ending_is_not_routable_at_its_first_report(before: DeploymentP
 
 
 def test_degraded_is_routable_and_a_start_is_not() -> None:
-    assert ROUTABLE == {DeploymentPhase.READY, DeploymentPhase.DEGRADED}
+    assert {DeploymentPhase.READY, DeploymentPhase.DEGRADED} == ROUTABLE
