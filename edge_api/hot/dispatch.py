@@ -54,9 +54,10 @@ class Client(Protocol):
 class Dispatch:
     """Owns the attempts of one request, and its settlement. It is the sink of an answer until a stream begins."""
 
-    __slots__ = ("_attempts", "_body", "_client", "_connecting", "_connection", "_excluded", "_failures", "_headers",
-                 "_hot", "_journal", "_model", "_relay", "_request", "_route", "_services",
-                 "_session", "_size", "_status", "_team_id", "_timer", "_was_refreshed", "write")
+    __slots__ = ("_attempts", "_body", "_client", "_connecting", "_connection", "_datacenter_id", "_excluded",
+                 "_failures", "_headers", "_hot", "_journal", "_model", "_relay", "_request",
+                 "_route", "_services", "_session", "_size", "_status", "_team_id", "_timer",
+                 "_was_refreshed", "write")
 
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel,
                  request: ChatRequest) -> None:
@@ -70,6 +71,7 @@ class Dispatch:
         self._failures: list[Failure] = []
         self._excluded: frozenset[str] = frozenset()
         self._route: Route | None = None
+        self._datacenter_id = ""
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -212,7 +214,7 @@ class Dispatch:
     # attempts
 
     def _try(self, route: Route) -> None:
-        self._route, self._was_refreshed = route, False
+        self._route, self._datacenter_id, self._was_refreshed = route, route.datacenter_id, False
         self._services.open_requests.enter(route.datacenter_id)
         connection = self._hot.pool.take((route.host, route.port, route.tls))
         if connection is not None:
@@ -229,12 +231,12 @@ class Dispatch:
             return
         try:
             connection = await self._hot.pool.connect((route.host, route.port, route.tls))
-        except OSError:
-            self._connecting = None
-            self.attempt_failed(Failure(FailureKind.LOST))
-        else:
             self._connecting = None
             self._send(connection, route)
+        except OSError:
+            self._connecting = None
+            self._connection = None
+            self.attempt_failed(Failure(FailureKind.LOST))
 
     def _send(self, connection: UpstreamConnection, route: Route) -> None:
         self._connection = connection
@@ -297,7 +299,3 @@ class Dispatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    @property
-    def _datacenter_id(self) -> str:
-        return self._route.datacenter_id if self._route is not None else ""

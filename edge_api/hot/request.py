@@ -28,18 +28,17 @@ _decode_options = json.Decoder(StreamOptions | None).decode
 
 @dataclass(slots=True)
 class ChatRequest:
-    """`wants_usage`: a usage event at the end of the stream; `wants_each_usage`: in every event as well."""
+    """`wants_usage`: a usage event at the end of the stream; `wants_each_usage`: in every event as well.
+
+    `pieces` are what goes upstream, `length` bytes in all.
+    """
 
     fields: ChatFields
     streamed: bool
     wants_usage: bool
     wants_each_usage: bool
     pieces: Pieces
-
-    @property
-    def length(self) -> int:
-        """Bytes of the body that goes upstream."""
-        return sum(map(len, self.pieces))
+    length: int
 
 
 def parse(body: bytes, always_usage: bool) -> ChatRequest:
@@ -59,13 +58,14 @@ def parse(body: bytes, always_usage: bool) -> ChatRequest:
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refusal(errors.INVALID_JSON, f"the body is not valid JSON: {error}") from None
     streamed = bool(fields.stream)
-    options = _options(fields)
+    options, pieces = _options(fields), upstream_body(body, fields)
     return ChatRequest(
         fields=fields,
         streamed=streamed,
         wants_usage=always_usage or bool(options and options.include_usage),
         wants_each_usage=bool(options and options.continuous_usage_stats),
-        pieces=upstream_body(body, fields),
+        pieces=pieces,
+        length=sum(map(len, pieces)),
     )
 
 

@@ -84,10 +84,14 @@ class UpstreamPool:
             raise PoolFull(f"{frontend.open} connections are open to {address[0]}:{address[1]}")
         host, port, tls = address
         frontend.open += 1
+        connection = UpstreamConnection(frontend)
         try:
             async with asyncio.timeout(self._limits.connect_timeout_s):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: UpstreamConnection(frontend), host, port, ssl=self._context() if tls else None)
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection, host, port, ssl=self._context() if tls else None)
+        except BaseException:
+            connection.abort()  # whoever waited has left at the moment when it was there
+            raise
         finally:
             frontend.open -= 1
         return connection
