@@ -1,7 +1,6 @@
 """A unary answer: its usage found from the end, the engine's extras cut out, the cost put in."""
 
 import re
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import json
@@ -20,8 +19,7 @@ class BadAnswer(Exception):
     """A 200 whose body is no chat completion."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnaryAnswer:
+class UnaryAnswer(msgspec.Struct, frozen=True, gc=False):
     """`body` is what goes to the client. `cost` is null if the answer held no usage."""
 
     body: bytes

@@ -194,11 +194,12 @@ class Exchange:
         length = self.headers.get(b"content-length")
         if length is not None and int(length) > self._hot.services.limits.max_body_bytes:
             raise self._too_large_refusal()
-        digest, secret = self._bearer()
+        secret = self._bearer()
+        digest = ids.secret_digest(secret)
         principal = self._hot.services.keyring.cached(digest)
         if principal is not None:
             self._admitted(principal)
-        elif not ids.is_well_formed_secret(secret):
+        elif not ids.is_well_formed_secret(secret.decode("ascii", "replace")):
             raise Refusal(errors.INVALID_API_KEY, "the API key is not one of ours: it is mistyped or cut off")
         else:
             self._move(Phase.LOOKUP)
@@ -206,12 +207,12 @@ class Exchange:
                 self._client.hold_reading()  # a stranger's body is not read before somebody vouched for the key
             self._lookup = asyncio.get_running_loop().create_task(self._find(digest))
 
-    def _bearer(self) -> tuple[str, str]:
+    def _bearer(self) -> bytes:
         value = self.headers.get(b"authorization", b"")
         secret = value[len(BEARER):].strip()
         if value[:len(BEARER)].lower() != BEARER or not secret:
             raise Refusal(errors.INVALID_API_KEY, "no API key: send it as 'Authorization: Bearer <key>'")
-        return ids.secret_digest(secret), secret.decode("ascii", "replace")
+        return secret
 
     async def _find(self, digest: str) -> None:
         """Asks for an unknown key, then goes on."""

@@ -6,7 +6,6 @@ reach the client.
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -34,8 +33,7 @@ class FailureKind(StrEnum):
     SLOW = "slow"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """One failed attempt. `status` is the datacenter's, 0 if it never answered."""
 
     kind: FailureKind

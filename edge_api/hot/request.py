@@ -1,7 +1,6 @@
 """A chat request, checked: what the edge must know of it, and the bytes that go upstream."""
 
 import re
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import json
@@ -26,8 +25,7 @@ class StreamOptions(msgspec.Struct):
 _decode_options = json.Decoder(StreamOptions | None).decode
 
 
-@dataclass(slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True):
     """`wants_usage`: a usage event at the end of the stream; `wants_each_usage`: in every event as well.
 
     `pieces` are what goes upstream, `length` bytes in all.

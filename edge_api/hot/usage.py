@@ -1,7 +1,5 @@
 """Token counts as engines report them, and what they cost."""
 
-from dataclasses import dataclass
-
 import msgspec
 from msgspec import json
 
@@ -30,8 +28,7 @@ class EngineUsage(msgspec.Struct, gc=False):
     completion_tokens_details: CompletionDetails | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True, gc=False):
     """What a request used. `cached` is part of `prompt`, `reasoning` of `completion`."""
 
     prompt: int
