@@ -44,7 +44,8 @@ class SnapshotRoute(Wire):
 
 
 class SnapshotModel(Wire):
-    """A model that the edge offers. With no routes, `unroutable_reason` must say why."""
+    """A model that the edge offers. With no routes, `unroutable_reason` must say why. `default_max_tokens` is what the
+    edge asks for when a request names no limit; null: it asks for none."""
 
     id: str
     display_name: str
@@ -55,6 +56,7 @@ class SnapshotModel(Wire):
     price: Price
     routes: list[SnapshotRoute]
     unroutable_reason: str | None = None
+    default_max_tokens: int | None = None
 
 
 class Snapshot(Wire):
@@ -112,13 +114,16 @@ def check_meaning(snapshot: Snapshot) -> None:
     """Refuses a snapshot that is well-formed and still wrong.
 
     Raises:
-        SnapshotRefused: a route to an unknown datacenter, a weight out of range, or a model lost without a reason.
+        SnapshotRefused: a route to an unknown datacenter, a weight or a default limit out of range, or a model lost
+            without a reason.
     """
     datacenters = {datacenter.id: datacenter for datacenter in snapshot.datacenters}
     for datacenter in snapshot.datacenters:
         if not 0 <= datacenter.weight <= 10_000:
             raise SnapshotRefused(f"datacenter {datacenter.id} has weight {datacenter.weight}")
     for model in snapshot.models:
+        if model.default_max_tokens is not None and not 1 <= model.default_max_tokens <= model.max_output_tokens:
+            raise SnapshotRefused(f"model {model.id} has a default limit of {model.default_max_tokens} tokens")
         for route in model.routes:
             if route.datacenter_id not in datacenters:
                 raise SnapshotRefused(f"model {model.id} is routed to an unknown datacenter {route.datacenter_id}")

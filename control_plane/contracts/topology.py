@@ -4,7 +4,9 @@ Rows that the document names are created or changed; rows that it leaves out sta
 it: only operations move traffic.
 """
 
-from pydantic import Field, JsonValue
+from typing import Self
+
+from pydantic import Field, JsonValue, model_validator
 
 from control_plane.contracts.deployment import Pool
 from control_plane.contracts.pricing import Usd
@@ -48,14 +50,23 @@ class PriceDocument(Document):
 
 
 class ModelDocument(Document):
-    """A model that the edge offers."""
+    """A model that the edge offers. `default_max_tokens` is asked of engines for a request that names no limit of its
+    own; without it such a request goes out as it is."""
 
     id: str = ModelId
     display_name: str
     owned_by: str
     context_window: int = Field(ge=1)
     max_output_tokens: int = Field(ge=1)
+    default_max_tokens: int | None = Field(default=None, ge=1)
     price: PriceDocument
+
+    @model_validator(mode="after")
+    def _default_within_limit(self) -> Self:
+        if self.default_max_tokens is not None and self.default_max_tokens > self.max_output_tokens:
+            raise ValueError(f"default_max_tokens {self.default_max_tokens} is over max_output_tokens "
+                             f"{self.max_output_tokens}")
+        return self
 
 
 class DeploymentDocument(Document):

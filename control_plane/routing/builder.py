@@ -47,6 +47,7 @@ class ModelFacts:
     context_window: int
     max_output_tokens: int
     price: Price
+    default_max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def _model(model: ModelFacts, deployments: tuple[DeploymentFacts, ...],
         context_window=model.context_window, max_output_tokens=model.max_output_tokens, price=model.price,
         routes=[SnapshotRoute(deployment_id=route.id, fleet_id=route.fleet_id, datacenter_id=route.datacenter_id,
                               ingress_url=route.ingress_url) for route in routes],
-        unroutable_reason=None if served else _reason(mine, datacenters))
+        unroutable_reason=None if served else _reason(mine, datacenters),
+        default_max_tokens=model.default_max_tokens)
 
 
 def _reason(deployments: list[DeploymentFacts], datacenters: dict[str, DatacenterFacts]) -> str:

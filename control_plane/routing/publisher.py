@@ -46,7 +46,7 @@ async def _facts(session: AsyncSession) -> RoutingFacts:
                           for row in rows["datacenters"]),
         models=tuple(ModelFacts(
             row.id, row.display_name, int(row.created_at.timestamp()), row.owned_by, row.context_window,
-            row.max_output_tokens, prices[row.price_version][1]) for row in rows["models"]),
+            row.max_output_tokens, prices[row.price_version][1], row.default_max_tokens) for row in rows["models"]),
         deployments=tuple(DeploymentFacts(
             row.id, row.model_id, row.fleet_id, row.datacenter_id, row.ingress_url, row.phase, int(row.replicas))
             for row in rows["deployments"]))

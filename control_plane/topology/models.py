@@ -64,6 +64,7 @@ class Model(Base):
     owned_by: Mapped[str]
     context_window: Mapped[int]
     max_output_tokens: Mapped[int]
+    default_max_tokens: Mapped[int | None]
     price_version: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 

@@ -52,7 +52,7 @@ async def declared(session: AsyncSession) -> TopologyDocument:
             gpu_total=fleet.gpu_total) for fleet in (await repository.every(session, Fleet)).values()],
         models=[documents.ModelDocument(
             id=model.id, display_name=model.display_name, owned_by=model.owned_by, context_window=model.context_window,
-            max_output_tokens=model.max_output_tokens,
+            max_output_tokens=model.max_output_tokens, default_max_tokens=model.default_max_tokens,
             price=documents.PriceDocument(**prices[model.price_version][1].model_dump()))
             for model in models.values()],
         deployments=[documents.DeploymentDocument(

@@ -22,7 +22,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RoutedModel:
-    """A model and where it is served."""
+    """A model and where it is served. `default_max_tokens` is asked for when a request names no limit."""
 
     id: str
     price: Price
@@ -31,6 +31,7 @@ class RoutedModel:
     routes: tuple[Route, ...]
     unroutable_reason: str | None
     listing: SnapshotModel
+    default_max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ def build_table(snapshot: Snapshot) -> RoutingTable:
             routes=tuple(route(r.datacenter_id, r.ingress_url) for r in model.routes),
             unroutable_reason=model.unroutable_reason,
             listing=model,
+            default_max_tokens=model.default_max_tokens,
         )
         for model in snapshot.models
     })

@@ -26,6 +26,8 @@ TEAM = "local"
 ENGINES = ("sim",)
 CONTEXT_WINDOW = 202_752
 MAX_OUTPUT_TOKENS = 131_072
+# The simulated engine refuses a request that names no limit; word salad needs no more than this.
+DEFAULT_MAX_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def topology(shape: Shape) -> TopologyDocument:
         models=[
             ModelDocument(
                 id=MODEL, display_name="GLM-5.3 (simulated)", owned_by="meridian", context_window=CONTEXT_WINDOW,
-                max_output_tokens=MAX_OUTPUT_TOKENS,
+                max_output_tokens=MAX_OUTPUT_TOKENS, default_max_tokens=DEFAULT_MAX_TOKENS,
                 price=PriceDocument(
                     version="pv_1", input_usd=Decimal("0.0000006"), cached_input_usd=Decimal("0.00000011"),
                     output_usd=Decimal("0.0000022"),

@@ -77,8 +77,8 @@ def create_places() -> None:
 def create_deployments() -> None:
     op.create_table(
         "model", text("id"), text("display_name"), text("owned_by"), count("context_window"),
-        count("max_output_tokens"), text("price_version"), instant("created_at", now=True),
-        sa.PrimaryKeyConstraint("id"))
+        count("max_output_tokens"), count("default_max_tokens", nullable=True), text("price_version"),
+        instant("created_at", now=True), sa.PrimaryKeyConstraint("id"))
     op.create_table(
         "deployment", text("id"), text("model_id"), text("fleet_id"), document("engine"), count("generation"),
         *choice("phase", "deploymentphase", "pending", "provisioning", "ready", "degraded", "retiring", "gone",

@@ -62,6 +62,10 @@ def test_a_deployment_has_one_prefill_and_two_decode_replicas() -> None:
     assert [(pool.role, pool.replicas) for pool in pools] == [(PoolRole.PREFILL, 1), (PoolRole.DECODE, 2)]
 
 
+def test_a_request_without_a_limit_gets_one_from_the_simulated_model() -> None:
+    assert topology(SHAPE).models[0].default_max_tokens == 256
+
+
 def test_the_engine_accepts_what_the_stack_declares() -> None:
     document = topology(SHAPE)
     declared, model = document.deployments[0], document.models[0]

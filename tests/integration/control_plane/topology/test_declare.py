@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.operator import AuditView, OperatorScope, Page
 from control_plane.contracts.topology import TopologyDocument
 from tests.integration.control_plane.replica import Replica, running_replica
-from tests.integration.control_plane.simulated import EAST, POOLS, WEST, declare, document
+from tests.integration.control_plane.simulated import EAST, POOLS, WEST, SimulatedEdge, declare, document
 
 
 @pytest.fixture
@@ -96,6 +97,18 @@ async def test_another_weight_publishes_a_snapshot(replica: Replica, operator: d
     await declare(replica, operator, document())
     await declare(replica, operator, changed("datacenters", 0, weight=7))
     after = await generations(replica, operator)
+    assert (after["snapshot"], after[f"{WEST}-a-glm"]) == (2, 1)
+
+
+async def test_a_default_output_limit_reaches_the_edges_and_no_engine(
+        replica: Replica, operator: dict[str, str]) -> None:
+    await declare(replica, operator, document())
+    answer = await declare(replica, operator, changed("models", 0, default_max_tokens=256))
+    after = await generations(replica, operator)
+    edge = SimulatedEdge(replica, await replica.enrolled(IdentityKind.EDGE, WEST))
+    await edge.sync()
+    assert edge.snapshot is not None
+    assert answer.json()["models"][0]["default_max_tokens"] == edge.snapshot.models[0].default_max_tokens == 256
     assert (after["snapshot"], after[f"{WEST}-a-glm"]) == (2, 1)
 
 

@@ -78,6 +78,16 @@ def test_a_route_to_an_unknown_datacenter_is_refused() -> None:
         check_meaning(snapshot(datacenter_id="nowhere"))
 
 
+@pytest.mark.parametrize(("default", "right"), [(None, True), (1, True), (5, True), (0, False), (6, False)])
+def test_a_default_limit_is_within_the_models_limit(default: int | None, right: bool) -> None:
+    model = snapshot().models[0].model_copy(update={"default_max_tokens": default})
+    if right:
+        check_meaning(snapshot(models=[model]))
+        return
+    with pytest.raises(SnapshotRefused, match="model m/x has a default limit"):
+        check_meaning(snapshot(models=[model]))
+
+
 def test_a_snapshot_without_models_means_something() -> None:
     check_meaning(snapshot(models=[], datacenters=[]))
 

@@ -93,6 +93,12 @@ def test_a_model_that_nobody_holds_says_so() -> None:
     assert reason() == "no deployment holds it"
 
 
+def test_a_model_keeps_the_limit_for_requests_that_name_none_and_the_digest_sees_it() -> None:
+    limited = replace(FACTS, models=(replace(MODEL, default_max_tokens=256),))
+    assert [built(facts).models[0].default_max_tokens for facts in (FACTS, limited)] == [None, 256]
+    assert content_digest(built(limited)) != content_digest(built(FACTS))
+
+
 def test_the_digest_ignores_version_and_time() -> None:
     later = build(FACTS, lineage=2, version=8, built_at_s=2.0)
     assert content_digest(later) == content_digest(built(FACTS))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from control_plane.contracts.topology import TopologyDocument
 from control_plane.topology.document import Stored, faults
@@ -48,6 +49,17 @@ def test_an_unknown_reference_is_named(part: str, item: dict[str, Any], fault: s
 def test_an_id_that_is_named_twice_is_refused(part: str) -> None:
     repeated: Any = {**WHOLE, part: WHOLE[part] * 2}  # type: ignore[operator]
     assert any("is named 2 times" in fault for fault in found(**repeated))
+
+
+@pytest.mark.parametrize("default", [0, 9])
+def test_a_default_limit_beyond_the_models_limit_is_refused(default: int) -> None:
+    with pytest.raises(ValidationError, match="default_max_tokens"):
+        found(models=[MODEL | {"default_max_tokens": default}])
+
+
+@pytest.mark.parametrize("default", [None, 1, 8])
+def test_a_default_limit_within_the_models_limit_is_right(default: int | None) -> None:
+    assert found(models=[MODEL | {"default_max_tokens": default}]) == []
 
 
 def test_two_pools_of_one_role_are_refused() -> None:

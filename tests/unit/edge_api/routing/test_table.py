@@ -15,6 +15,14 @@ def test_models_are_found_by_id_with_what_a_request_needs() -> None:
     assert (model.price, model.context_window, model.max_output_tokens) == (PRICE, 202_752, 131_072)
 
 
+@pytest.mark.parametrize("default", [None, 256])
+def test_a_model_carries_the_limit_for_requests_that_name_none(default: int | None) -> None:
+    built = snapshot()
+    model = built.models[0].model_copy(update={"default_max_tokens": default})
+    table = build_table(built.model_copy(update={"models": [model]}))
+    assert table.models[MODEL].default_max_tokens == default
+
+
 def test_routes_carry_address_weight_and_state() -> None:
     built = snapshot(weights={"us-east-1": 70, "eu-north-1": 0}, ports={"us-east-1": 8800, "eu-north-1": 8900})
     routes = build_table(built).models[MODEL].routes
