@@ -1,6 +1,9 @@
 """The control plane's process: migrate, connect, answer requests, run the loops, and stop in order."""
 
 import asyncio
+import contextlib
+import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -43,6 +46,7 @@ ROUTERS = (
     operations.router, routing.router, dashboard.router)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 SHUTDOWN_GRACE_S = 5
+STARTUP_FAILURE = 3
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
 
@@ -87,13 +91,36 @@ async def running(settings: Settings, clock: Clock) -> AsyncIterator[AppContext]
         await db.aclose()
 
 
+class Server(uvicorn.Server):
+    """Ends the long-polls when it begins to stop: the lifespan ends only after the last request, so it comes too late
+    for that, and every stop would take the whole grace."""
+
+    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        context: AppContext = self._app.state.context
+        context.wakeups.close()
+        await super().shutdown(sockets)
+
+
+def build_server(settings: Settings) -> Server:
+    """The server of one replica; nothing is opened before it runs."""
+    app = build_app(settings)
+    return Server(app, uvicorn.Config(
+        app, host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none", access_log=False,
+        log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_GRACE_S))
+
+
 def serve() -> None:
     """Runs one replica until it is told to stop."""
     logs.configure("control-plane")
-    settings = Settings()
-    uvicorn.run(
-        build_app(settings), host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none",
-        access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_GRACE_S)
+    server = build_server(Settings())
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
 
 
 def _loops(context: AppContext) -> list[tuple[str, Loop]]:

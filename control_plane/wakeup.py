@@ -2,10 +2,12 @@
 
 One Postgres connection per replica listens; `db.notify` speaks. Hints may be lost while that connection is away, so
 nothing may depend on them: a waiter reads the truth again after its timeout. After a reconnect everybody is woken.
+Polls end at once when the replica stops, because a server stops only after its last request.
 """
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
@@ -18,6 +20,7 @@ log = structlog.get_logger()
 
 RECONNECT_MIN_S, RECONNECT_MAX_S = 0.2, 5.0
 CHECK_EVERY_S = 10.0
+_CLOSING = ""
 
 
 class Wakeups:
@@ -30,26 +33,31 @@ class Wakeups:
         self._dsn = database_url.replace("postgresql+asyncpg://", "postgresql://", 1)
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._reconnects = 0
         self.listening = asyncio.Event()
 
     def count(self, channel: str) -> int:
-        """How many hints came for `channel` so far; take it before reading the truth."""
-        return self._counts.get(channel, 0)
+        """How many hints came for `channel` so far, reconnects included; take it before reading the truth."""
+        return self._counts.get(channel, 0) + self._reconnects
 
     async def wait(self, channel: str, timeout_s: float, after: int | None = None) -> bool:
         """Whether a hint came within `timeout_s`, or since `after` (a `count`)."""
-        if after is not None and self.count(channel) != after:
-            return True
-        event = asyncio.Event()
-        self._waiting[channel].add(event)
-        try:
-            async with asyncio.timeout(max(timeout_s, 0)):
-                await event.wait()
-        except TimeoutError:
-            return False
-        finally:
-            self._forget(channel, event)
-        return True
+        return await self._wait({channel: self.count(channel) if after is None else after}, timeout_s)
+
+    async def poll(self, heard: Mapping[str, int], timeout_s: float) -> None:
+        """Until a hint comes for one of the channels of `heard` (each with its `count`), the time is over, or the
+        replica stops: for requests, which must not hold the stop up."""
+        if not self.is_closing:
+            await self._wait({**heard, _CLOSING: self.count(_CLOSING)}, timeout_s)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the replica stops."""
+        return _CLOSING in self._counts
+
+    def close(self) -> None:
+        """Ends every poll, now and from now on."""
+        self.wake(_CLOSING)
 
     def wake(self, channel: str) -> None:
         """Wakes who waits for `channel` in this process."""
@@ -76,8 +84,9 @@ class Wakeups:
             connection.add_termination_listener(lambda _: ended.set())
             await connection.add_listener(WAKEUP_CHANNEL, self._heard)
             self.listening.set()
-            for channel in list(self._waiting):
-                self.wake(channel)
+            self._reconnects += 1  # seen also by who has read the truth and does not wait yet
+            for event in [event for events in self._waiting.values() for event in events]:
+                event.set()
             while not ended.is_set():
                 await connection.fetchval(PING, timeout=CONNECT_TIMEOUT_S)
                 await _either(ended, CHECK_EVERY_S)
@@ -88,15 +97,29 @@ class Wakeups:
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: Any) -> None:
         self.wake(str(payload))
 
+    async def _wait(self, heard: Mapping[str, int], timeout_s: float) -> bool:
+        if any(self.count(channel) != count for channel, count in heard.items()):
+            return True
+        event = asyncio.Event()
+        for channel in heard:
+            self._waiting[channel].add(event)
+        try:
+            return await _either(event, max(timeout_s, 0))
+        finally:
+            for channel in heard:
+                self._forget(channel, event)
+
     def _forget(self, channel: str, event: asyncio.Event) -> None:
         self._waiting[channel].discard(event)
         if not self._waiting[channel]:
             del self._waiting[channel]
 
 
-async def _either(event: asyncio.Event, timeout_s: float) -> None:
+async def _either(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether the event came before the time was over."""
     try:
         async with asyncio.timeout(timeout_s):
             await event.wait()
     except TimeoutError:
-        return
+        return False
+    return True

@@ -45,15 +45,15 @@ async def sync(context: AppContext, machine: Machine, request: AgentSyncRequest)
     fleet_id, channel = machine.subject, fleet_channel(machine.subject)
     async with context.db.begin() as session:
         held = await _report(session, context, machine, request)
-    until_s = context.clock.monotonic_s() + min(request.wait_s, MAX_WAIT_S)
+    began_s = context.clock.monotonic_s()
     while True:
-        heard = context.wakeups.count(channel)
+        heard = {channel: context.wakeups.count(channel)}
         async with context.db.begin() as session:
             answer, is_news = await _answer(session, fleet_id, held, request)
-        left_s = until_s - context.clock.monotonic_s()
-        if is_news or left_s <= 0:
+        left_s = began_s + min(request.wait_s, answer.next_wait_s) - context.clock.monotonic_s()
+        if is_news or left_s <= 0 or context.wakeups.is_closing:
             return answer
-        await context.wakeups.wait(channel, left_s, after=heard)
+        await context.wakeups.poll(heard, left_s)
 
 
 async def _report(session: AsyncSession, context: AppContext, machine: Machine, request: AgentSyncRequest) -> Lease:
@@ -118,7 +118,10 @@ async def _answer(session: AsyncSession, fleet_id: str, held: Lease,
 
 
 async def _is_moving(session: AsyncSession, fleet: Fleet) -> bool:
-    """Whether the next report is wanted soon: traffic is on its way, or a deployment is not where it shall be."""
+    """Whether reports are wanted soon: an operation looks at them, traffic is on its way, or a deployment is not where
+    it shall be."""
+    if await commands.is_moved(session, fleet.datacenter_id):
+        return True
     if fleet.datacenter_id in await topology.moving_datacenters(session):
         return True
     return any(one.phase is not DeploymentPhase.READY or one.observed_generation != one.generation

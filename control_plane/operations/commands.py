@@ -24,6 +24,17 @@ async def report_arrived(session: AsyncSession) -> None:
         await notify(session, OPERATIONS_CHANNEL)
 
 
+async def is_moved(session: AsyncSession, datacenter_id: str) -> bool:
+    """Whether an operation is under way in the datacenter."""
+    return await repository.open_operation(session, datacenter_id) is not None
+
+
+async def announce(session: AsyncSession, fleet_ids: Sequence[str]) -> None:
+    """Wakes the runner, and the polls of the fleets whose reports the new operation looks at."""
+    for channel in (OPERATIONS_CHANNEL, *(fleet_channel(fleet_id) for fleet_id in fleet_ids)):
+        await notify(session, channel)
+
+
 async def issue(session: AsyncSession, operation: Operation, fleet_ids: Sequence[str], deadline_at: datetime) -> None:
     """Orders each fleet to drain, once an operation; `fleet_ids` in order, because their rows get locked."""
     ordered = {command.fleet_id for command in await repository.commands_of(session, operation.id)}

@@ -54,9 +54,11 @@ class Scope:
     def fleets_in(self, datacenter_id: str) -> list[FleetRow]:
         return [fleet for fleet in self.fleets if fleet.datacenter_id == datacenter_id]
 
-    def models_in(self, datacenter_id: str) -> list[str]:
+    def models_in(self, datacenter_id: str, wanted: bool = False) -> list[str]:
+        """The models that a datacenter holds; with `wanted` only those that are not scaled to zero there."""
         fleets = {fleet.id for fleet in self.fleets_in(datacenter_id)}
-        return sorted({one.row.model_id for one in self.deployments if one.row.fleet_id in fleets})
+        return sorted({one.row.model_id for one in self.deployments
+                       if one.row.fleet_id in fleets and (one.replicas > 0 or not wanted)})
 
 
 async def read_locked(session: AsyncSession) -> Scope:

@@ -21,14 +21,12 @@ from control_plane.contracts.operator import (
     StepView,
 )
 from control_plane.contracts.signing import SigningKey
-from control_plane.db import notify
 from control_plane.errors import Conflict, IllegalTransition, NotFound, UnsafeChange
-from control_plane.operations import advance, machine, repository, safety, scope
-from control_plane.operations.commands import OPERATIONS_CHANNEL
+from control_plane.operations import advance, commands, machine, repository, safety, scope
 from control_plane.operations.machine import OperationEvent, StepEvent
 from control_plane.operations.models import Operation, OperationStep
 from control_plane.operations.playbooks import CANCELLING, PLAYBOOKS, STARTS_FROM, Pace
-from control_plane.operations.safety import Violation
+from control_plane.operations.safety import Provider, Violation
 from control_plane.operations.scope import Scope
 from control_plane.routing import publisher
 from control_plane.topology.service import move_traffic
@@ -67,7 +65,7 @@ async def create(session: AsyncSession, asked: OperationRequest, actor: str, ide
     operation = await _store(session, asked, actor, idempotency_key, seen, violation)
     if operation.state is OperationState.REFUSED:
         return Outcome(plan, None, refusal=_refusal_of(operation))
-    await notify(session, OPERATIONS_CHANNEL)
+    await commands.announce(session, [fleet.id for fleet in seen.fleets_in(asked.datacenter)])
     return Outcome(plan, (await views(session, [operation]))[0], is_new=True)
 
 
@@ -164,9 +162,15 @@ def _plan(asked: OperationRequest, seen: Scope, violation: Violation | None) -> 
         kind=asked.kind, datacenter=asked.datacenter, traffic_state=seen.datacenters[asked.datacenter].traffic_state,
         steps=[step.value for step in PLAYBOOKS[asked.kind]], models=models,
         open_requests=sum(int(edge.open_requests.get(asked.datacenter, 0)) for edge in live) if live else None,
-        remaining_datacenters={
-            model: safety.remaining_datacenters(asked.datacenter, places[model]) for model in models},
+        remaining_datacenters={model: _serving_after(asked, seen, model, places[model]) for model in models},
         refusal=_problem(violation) if violation and not asked.force else None)
+
+
+def _serving_after(asked: OperationRequest, seen: Scope, model: str, places: list[Provider]) -> list[str]:
+    """Who serves a model once the operation is over: without the datacenter, or with it again."""
+    others = safety.remaining_datacenters(asked.datacenter, places)
+    returns = asked.kind is OperationKind.RESTORE and model in seen.models_in(asked.datacenter, wanted=True)
+    return sorted([*others, asked.datacenter]) if returns else others
 
 
 async def _store(session: AsyncSession, asked: OperationRequest, actor: str, key: str | None, seen: Scope,

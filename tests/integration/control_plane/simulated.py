@@ -63,6 +63,7 @@ class SimulatedAgent:
     inflight: int | None = 0
     drains: bool = True
     acks: dict[str, CommandState] = field(default_factory=dict)
+    longest_poll_s: float = POLL_S
 
     async def post(self, wait_s: float = 0.0) -> httpx.Response:
         """One sync, as it comes back."""
@@ -101,7 +102,7 @@ class SimulatedAgent:
                 answer = AgentSyncAnswer.model_validate_json(response.content)
                 self.epoch, self.desired = answer.epoch, answer.desired or self.desired
                 self.acks = {command.id: self._progress(command.id) for command in answer.commands}
-                wait_s = min(answer.next_wait_s, POLL_S)
+                wait_s = min(answer.next_wait_s, self.longest_poll_s)
             else:
                 await asyncio.sleep(0.1)
 

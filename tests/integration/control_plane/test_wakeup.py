@@ -62,6 +62,40 @@ async def test_a_wait_ends_by_itself(empty_database_url: str) -> None:
     assert not await Wakeups(empty_database_url).wait("news", 0.01)
 
 
+async def test_a_poll_ends_at_the_first_hint_of_any_of_its_channels(empty_database_url: str) -> None:
+    async with listening(empty_database_url) as wakeups:
+        poll = asyncio.create_task(wakeups.poll({"news": wakeups.count("news"), "other": wakeups.count("other")}, 30))
+        await asyncio.sleep(0.05)
+        assert not poll.done()
+        await say(empty_database_url, "other")
+        async with asyncio.timeout(5):
+            await poll
+
+
+async def test_closing_ends_polls_now_and_from_now_on_and_no_other_wait(empty_database_url: str) -> None:
+    wakeups = Wakeups(empty_database_url)
+    poll, wait = asyncio.create_task(wakeups.poll({"news": 0}, 30)), asyncio.create_task(wakeups.wait("news", 30))
+    await asyncio.sleep(0)
+    wakeups.close()
+    async with asyncio.timeout(1):
+        await poll
+        await wakeups.poll({"news": 0}, 30)
+    assert not wait.done()
+    wait.cancel()
+    await asyncio.gather(wait, return_exceptions=True)
+
+
+async def test_who_read_before_a_reconnect_and_waits_after_it_is_woken(empty_database_url: str) -> None:
+    wakeups = Wakeups(empty_database_url)
+    before = wakeups.count("news")  # read, and not yet waiting, while hints are lost
+    task = asyncio.create_task(wakeups.run())
+    async with asyncio.timeout(20):
+        await wakeups.listening.wait()
+    assert await wakeups.wait("news", 0, after=before)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_after_a_lost_connection_everybody_is_woken_to_look_again(empty_database_url: str) -> None:
     async with gated(empty_database_url) as (gate, url), listening(url) as wakeups:
         waiting = asyncio.create_task(wakeups.wait("news", 30))

@@ -220,7 +220,8 @@ class TestLongPoll:
         async with world.running(*world.edges):
             await world.started("drain", WEST)
             async with asyncio.timeout(5):
-                first = await poll
+                while not (first := await poll).commands:
+                    poll = asyncio.create_task(agent.sync(wait_s=9.0))
             assert [(command.kind, command.seq, command.epoch) for command in first.commands] == [("drain", 1, 1)]
             assert first.next_wait_s == BUSY_WAIT_S
             began = asyncio.get_running_loop().time()
@@ -238,6 +239,22 @@ class TestLongPoll:
         reborn = SimulatedAgent(world.replica, agent.peer, agent.fleet, boot_id="boot-2")
         answer = await reborn.sync()
         assert [command.epoch for command in answer.commands] == [2]
+
+    @pytest.mark.parametrize("kind", ["drain", "restore"])
+    async def test_it_is_cut_short_as_soon_as_an_operation_looks_at_the_fleet(self, world: World, kind: str) -> None:
+        if kind == "restore":
+            async with world.replica.context.db.begin() as session:
+                await session.execute(
+                    text("UPDATE datacenter SET traffic_state = 'drained' WHERE id = :id"), {"id": WEST})
+        polls = [asyncio.create_task(world.agents[place].sync(wait_s=9.0)) for place in (WEST, EAST)]
+        await asyncio.sleep(1.2)
+        await world.started(kind, WEST)
+        async with asyncio.timeout(1):
+            assert (await polls[0]).next_wait_s == BUSY_WAIT_S
+        await asyncio.sleep(0.2)
+        assert not polls[1].done()
+        polls[1].cancel()
+        await asyncio.gather(polls[1], return_exceptions=True)
 
     async def test_many_polls_wait_without_a_connection(self, database_url: str, tmp_path: Path) -> None:
         async with running_world(database_url, tmp_path, edges=1, pool_size=1) as world:

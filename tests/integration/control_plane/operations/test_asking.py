@@ -25,6 +25,13 @@ async def listed(world: World, query: str = "") -> Page[OperationView]:
     return Page[OperationView].model_validate_json(answer.content)
 
 
+async def away(world: World, datacenter: str) -> None:
+    """Makes a datacenter drained without an operation."""
+    async with world.replica.context.db.begin() as session:
+        await session.execute(
+            text("UPDATE datacenter SET traffic_state = 'drained' WHERE id = :id"), {"id": datacenter})
+
+
 class TestPlan:
     async def test_a_dry_run_says_what_would_be_and_changes_nothing(self, world: World) -> None:
         world.edges[0].open_requests = {WEST: 3}
@@ -44,6 +51,19 @@ class TestPlan:
         assert answer.status_code == 200
         assert plan.refusal is not None
         assert plan.refusal.rule == "last_datacenter"
+
+    async def test_a_restored_datacenter_is_among_those_that_then_serve(self, world: World) -> None:
+        await away(world, WEST)
+        answer = await world.ask("restore", WEST, dry_run=True)
+        assert answer.json()["plan"]["remaining_datacenters"] == {"sim/glm-5.3": [EAST, WEST]}
+
+    async def test_a_model_that_is_scaled_to_zero_is_not_served_by_a_restore(self, world: World) -> None:
+        await away(world, WEST)
+        async with world.replica.context.db.begin() as session:
+            await session.execute(
+                text("UPDATE pool SET replicas = 0 WHERE deployment_id = :id"), {"id": f"{WEST}-a-glm"})
+        answer = await world.ask("restore", WEST, dry_run=True)
+        assert answer.json()["plan"]["remaining_datacenters"] == {"sim/glm-5.3": [EAST]}
 
     async def test_open_requests_are_unknown_without_a_live_edge(self, world: World) -> None:
         async with world.replica.context.db.begin() as session:

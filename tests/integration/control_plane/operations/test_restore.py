@@ -1,5 +1,6 @@
 """A restore through the real HTTP routes."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -29,6 +30,19 @@ async def test_it_brings_the_traffic_back(world: World) -> None:
     assert ended.state is OperationState.SUCCEEDED, ended
     assert await world.traffic(WEST) is TrafficState.ACTIVE
     assert [edge.weight(WEST) for edge in world.edges] == [100, 100]
+
+
+async def test_it_takes_less_than_five_seconds_with_agents_that_poll_as_real_ones_do(
+        database_url: str, tmp_path: Path) -> None:
+    async with running_world(database_url, tmp_path, edges=0) as made:
+        async with made.replica.context.db.begin() as session:
+            await session.execute(text("UPDATE datacenter SET traffic_state = 'drained' WHERE id = :id"), {"id": WEST})
+        agent = made.agents[WEST]
+        agent.longest_poll_s = 25.0
+        async with made.running(agent):
+            await asyncio.sleep(0.5)
+            ended = await made.ended(await made.started("restore", WEST), timeout_s=5)
+    assert ended.state is OperationState.SUCCEEDED
 
 
 async def test_it_probes_without_traffic_first(world: World) -> None:

@@ -12,6 +12,7 @@ from control_plane.contracts.signing import SigningKey
 from control_plane.contracts.snapshot import SnapshotRefused
 from control_plane.contracts.topology import TopologyDocument
 from control_plane.routing.service import BUSY_WAIT_S, MAX_WAIT_S
+from control_plane.tenancy import repository as tenancy
 from tests.integration.control_plane.replica import running_replica
 from tests.integration.control_plane.simulated import (
     EAST,
@@ -81,6 +82,21 @@ async def test_a_waiting_edge_is_answered_as_soon_as_a_key_is_revoked(world: Wor
     await world.replica.client.delete(f"/operator/v1/keys/{key.id}", headers=world.operator)
     async with asyncio.timeout(2):
         assert len((await poll).revocations) == 1
+
+
+async def test_a_revocation_whose_hint_was_lost_reaches_a_waiting_edge_within_five_seconds(world: World) -> None:
+    key = await world.replica.key((await world.replica.team()).id)
+    poll = asyncio.create_task(world.edges[0].sync(wait_s=60.0))
+    await asyncio.sleep(0.3)
+    async with world.replica.context.db.begin() as session:  # without a word to anybody
+        revoked = await tenancy.revoke_key(session, key.id)
+        assert revoked is not None
+        await tenancy.add_revocation(session, revoked)
+    async with asyncio.timeout(5):
+        await poll
+        if not world.edges[0].revoked:
+            await world.edges[0].sync(wait_s=60.0)
+    assert len(world.edges[0].revoked) == 1
 
 
 async def test_a_revocation_comes_once(world: World) -> None:
