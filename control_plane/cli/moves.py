@@ -137,12 +137,11 @@ def plan_lines(plan: OperationPlan, forced: bool) -> list[Text]:
                       (f"  (now {plan.traffic_state})", render.QUIET)),
         Text(f"  open requests  {open_requests}"),
     ]
-    leaves = plan.kind is OperationKind.DRAIN
     for model in plan.models:
         remaining = plan.remaining_datacenters.get(model, [])
-        style = render.GOOD if remaining else render.BAD if leaves else render.QUIET
+        style = render.GOOD if remaining else render.BAD
         places = Text(", ".join(remaining) or "nothing", style=style)
-        lines.append(Text.assemble(f"  {model}  {'then' if leaves else 'now'} served by ", places))
+        lines.append(Text.assemble(f"  {model}  then served by ", places))
     if forced:
         lines.append(Text("  forced: the safety rules are overruled", style=render.BAD))
     lines += [Text(f"  {number}. {in_words(step)}") for number, step in enumerate(plan.steps, 1)]

@@ -60,11 +60,17 @@ def datacenter_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
 def deployment_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
     columns = [Column("MODEL"), Column("FLEET"), Column("PHASE"), Column("PREFILL", right=True),
                Column("DECODE", right=True), Column("RUNNING", right=True), Column("QUEUED", right=True)]
+    datacenters = list(datacenters)
     deployments = [deployment for center in datacenters for deployment in center.deployments]
+    silent = {fleet.id: fleet for center in datacenters for fleet in center.fleets if not fleet.lease_live}
     rows: list[list[Cell]] = [
-        [d.model, d.fleet, _phase(d), _pool(d, PoolRole.PREFILL), _pool(d, PoolRole.DECODE, PoolRole.AGGREGATED),
-         render.count(d.inflight), render.count(d.queued)] for d in deployments]
+        [d.model, d.fleet, _phase(d, d.fleet in silent), _pool(d, PoolRole.PREFILL),
+         _pool(d, PoolRole.DECODE, PoolRole.AGGREGATED), render.count(d.inflight), render.count(d.queued)]
+        for d in deployments]
     notes = [Text(f"{d.id}: {d.message}", style=render.BUSY) for d in deployments if d.message]
+    notes += [Text(f"{fleet.id}: its agent was last heard {_ago(fleet.lease_age_s)}; what is shown is as of then, and "
+                   "safety rules do not count on it", style=render.BUSY)
+              for fleet in silent.values() if fleet.lease_age_s is not None]
     return Sheet(columns, rows, "No deployments yet.", notes)
 
 
@@ -91,7 +97,9 @@ def _agent(fleet: FleetStatus) -> Text:
     return render.state(word, f"{word}, {_ago(fleet.lease_age_s)}")
 
 
-def _phase(deployment: DeploymentStatus) -> Text:
+def _phase(deployment: DeploymentStatus, is_silent: bool) -> Text:
+    if is_silent and deployment.phase != "pending":
+        return render.state("away", f"was {deployment.phase}")
     behind = deployment.observed_generation is None or deployment.observed_generation < deployment.generation
     if behind and deployment.phase == "ready":
         return render.state("behind", f"gen {render.count(deployment.observed_generation)} of {deployment.generation}")

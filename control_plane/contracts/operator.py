@@ -159,7 +159,8 @@ class OperationRequest(Document):
 
 
 class OperationPlan(Wire):
-    """What an operation will do, before it does it. Counts are null when nobody reported them."""
+    """What an operation will do, before it does it. `remaining_datacenters` are those that serve each model once it is
+    over, a restored one included. Counts are null when nobody reported them."""
 
     kind: OperationKind
     datacenter: str
@@ -240,7 +241,7 @@ class FleetStatus(Wire):
 
 
 class DatacenterStatus(Wire):
-    """A datacenter."""
+    """A datacenter. `weight` is the one that edges use now: 0 unless it is active, whatever the topology declares."""
 
     id: str
     region: str

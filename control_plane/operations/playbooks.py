@@ -171,8 +171,9 @@ def _await_edges(facts: Facts) -> Decision:
     version = facts.snapshot[1]
     if not behind:
         silent = len(facts.edges) - len(facts.live_edges)
-        return Decision(Verdict.DONE, f"{len(facts.live_edges)} edges route by version {version}"
-                        + (f"; {silent} not heard from are excused" if silent else ""))
+        count = len(facts.live_edges)
+        return Decision(Verdict.DONE, f"{count} {'edge routes' if count == 1 else 'edges route'} by version {version}"
+                        + (f"; {silent} not heard from {'is' if silent == 1 else 'are'} excused" if silent else ""))
     waiting = f"waits for version {version} at " + ", ".join(_edge(edge) for edge in behind)
     if facts.late:
         return Decision(Verdict.FAIL, f"deadline passed: {waiting}")
@@ -280,7 +281,8 @@ def _busy(facts: Facts) -> str:
     """What still works in the datacenter, in words; empty when nothing does. Who is not heard from cannot say, and
     is excused: its requests are seen by the other side."""
     open_requests = sum(edge.open_requests for edge in facts.live_edges)
-    parts = [f"{open_requests} open requests at the edges"] if open_requests else []
+    noun = "request" if open_requests == 1 else "requests"
+    parts = [f"{open_requests} open {noun} at the edges"] if open_requests else []
     parts += [f"{fleet.id} ({'unknown' if fleet.inflight is None else fleet.inflight} in flight)"
               for fleet in facts.live_fleets if not _is_idle(fleet)]
     return ", ".join(parts)

@@ -60,7 +60,7 @@ def _last_datacenter(datacenter_id: str, model_id: str, places: list[Provider]) 
     return Violation(
         LAST_DATACENTER,
         f"{datacenter_id} is the last healthy datacenter of {model_id}: {because}. "
-        "Restore another one first, or repeat with force",
+        "Restore another one first, or repeat with --force",
         {"model": model_id, "healthy_now": str(sum(place.healthy for place in places)),
          "healthy_after": str(remaining), "required": str(REQUIRED_DATACENTERS)})
 

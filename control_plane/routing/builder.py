@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.snapshot import Snapshot, SnapshotDatacenter, SnapshotModel, SnapshotRoute, TrafficState
-from control_plane.topology.states import ROUTABLE
+from control_plane.topology.states import ROUTABLE, effective_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def content_digest(snapshot: Snapshot) -> str:
 
 
 def _weight(datacenter: DatacenterFacts) -> int:
-    return datacenter.weight if datacenter.state is TrafficState.ACTIVE else 0
+    return effective_weight(datacenter.state, datacenter.weight)
 
 
 def _model(model: ModelFacts, deployments: tuple[DeploymentFacts, ...],

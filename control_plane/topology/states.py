@@ -65,6 +65,11 @@ ROUTABLE = _SERVING
 """Phases in which a deployment takes requests; degraded is slower, not lost."""
 
 
+def effective_weight(state: TrafficState, declared: int) -> int:
+    """The share of new requests that edges give a datacenter now: what was declared while it is active, else none."""
+    return declared if state is TrafficState.ACTIVE else 0
+
+
 def move_traffic(before: TrafficState, event: TrafficEvent) -> TrafficState:
     """The state after `event`.
 

@@ -23,6 +23,7 @@ from control_plane.routing import repository as routing
 from control_plane.routing.models import Edge
 from control_plane.topology import repository
 from control_plane.topology.models import Datacenter, Deployment, Fleet, Pool
+from control_plane.topology.states import effective_weight
 
 LIVE_FOR = timedelta(seconds=Pace().edge_excused_after_s)
 
@@ -51,7 +52,8 @@ def _datacenter(place: Datacenter, edges: Sequence[EdgeStatus], fleets: Sequence
     mine = [fleet for fleet in fleets if fleet.datacenter_id == place.id]
     fleet_ids = {fleet.id for fleet in mine}
     return DatacenterStatus(
-        id=place.id, region=place.region_id, traffic_state=place.traffic_state, weight=place.weight,
+        id=place.id, region=place.region_id, traffic_state=place.traffic_state,
+        weight=effective_weight(place.traffic_state, place.weight),
         open_requests=sum(edge.open_requests.get(place.id, 0) for edge in live) if live else None,
         fleets=[_fleet(fleet, leases.get(fleet.id)) for fleet in mine],
         deployments=[_deployment(one, [pool for pool in pools if pool.deployment_id == one.id])

@@ -70,6 +70,15 @@ async def test_a_silent_agent_is_shown_and_keeps_its_traffic(database_url: str, 
         assert status.snapshot_version == before
 
 
+async def test_the_weight_is_the_one_that_edges_use(database_url: str, tmp_path: Path) -> None:
+    async with running_world(database_url, tmp_path) as world:
+        async with world.replica.context.db.begin() as session:
+            await session.execute(text("UPDATE datacenter SET traffic_state = 'drained' WHERE id = :id"), {"id": WEST})
+        assert {place.id: place.weight for place in (await world.status()).datacenters} == {WEST: 0, EAST: 100}
+        declared = await world.replica.client.get("/operator/v1/topology", headers=world.operator)
+        assert {place["weight"] for place in declared.json()["datacenters"]} == {100}
+
+
 async def test_an_operation_under_way_is_shown(database_url: str, tmp_path: Path) -> None:
     async with running_world(database_url, tmp_path) as world:
         operation = await world.started("drain", WEST)

@@ -61,7 +61,7 @@ def test_restore_is_the_same_the_other_way(meridian: Meridian, api: OperatorServ
     ran = meridian("restore", "us-east-1", "--reason", "done")
     assert ran.code == 0
     assert orders(api)[-1]["kind"] == "restore"
-    assert "  sim/glm-5.3  now served by eu-north-1\n" in ran.out
+    assert "  sim/glm-5.3  then served by eu-north-1\n" in ran.out
 
 
 def test_one_invocation_sends_one_key_and_the_next_another(meridian: Meridian, api: OperatorServer) -> None:

@@ -95,6 +95,22 @@ def test_an_agent_that_is_away_is_told_from_one_never_seen(meridian: Meridian, a
     assert words[4] == ["us-east-1-b", "never", "seen"]
 
 
+def test_what_an_agent_that_is_away_last_said_is_not_shown_as_true_now(meridian: Meridian, api: OperatorServer) -> None:
+    left = fleet(lease_live=False, lease_age_s=7_200.0)
+    words = shown(meridian, api, view(datacenters=[datacenter(fleets=[left])]))
+    assert words[6][:4] == ["sim/glm-5.3", "us-east-1-a", "was", "ready"]
+    said = " ".join(word for line in words[7:10] for word in line)
+    assert said.startswith("us-east-1-a: its agent was last heard 2h ago; what is shown is as of then, and safety")
+
+
+def test_a_fleet_that_was_never_seen_needs_no_excuse(meridian: Meridian, api: OperatorServer) -> None:
+    new = fleet(lease_live=False, lease_age_s=None, agent=None, epoch=None)
+    pending = deployment(phase="pending", observed_generation=None, message="never observed")
+    words = shown(meridian, api, view(datacenters=[datacenter(fleets=[new], deployments=[pending])]))
+    assert words[6][2] == "pending"
+    assert words[7] == ["us-east-1-a-glm:", "never", "observed"]
+
+
 def test_a_datacenter_without_a_fleet_says_so(meridian: Meridian, api: OperatorServer) -> None:
     assert shown(meridian, api, view(datacenters=[datacenter(fleets=[])]))[3][4:] == ["none"]
 

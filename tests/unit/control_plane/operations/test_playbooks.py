@@ -70,6 +70,15 @@ class TestPreflightAndClose:
 
 
 class TestAwaitEdges:
+    @pytest.mark.parametrize(("edges", "words"), [
+        ((EDGE,), "1 edge routes by version 7"),
+        ((EDGE, replace(EDGE, id="edge-2")), "2 edges route by version 7"),
+        ((EDGE, replace(EDGE, id="edge-2", seen_at_s=0.0)),
+         "1 edge routes by version 7; 1 not heard from is excused"),
+    ])
+    def test_it_says_who_routes_in_right_words(self, edges: tuple[EdgeFacts, ...], words: str) -> None:
+        assert drain(StepName.AWAIT_EDGES, edges=edges).detail == words
+
     def test_it_is_done_when_every_edge_has_the_version(self) -> None:
         assert drain(StepName.AWAIT_EDGES).verdict is Verdict.DONE
 
@@ -174,7 +183,7 @@ class TestVerify:
     def test_what_is_still_busy_after_the_deadline_does_not_hold_it(self) -> None:
         decision = drain(StepName.VERIFY, **edge(open_requests=1), **LATE)
         assert (decision.verdict, decision.detail) == (
-            Verdict.DONE, "not idle at the deadline: 1 open requests at the edges")
+            Verdict.DONE, "not idle at the deadline: 1 open request at the edges")
 
 
 class TestSettle:

@@ -33,6 +33,12 @@ def test_another_datacenter_that_is_not_healthy_does_not_count(fault: dict[str, 
     assert words in violation.message
 
 
+def test_the_refusal_names_the_option_that_overrules_it() -> None:
+    violation = check_leaving("west", {"glm": [HEALTHY]})
+    assert violation is not None
+    assert violation.message.endswith("Restore another one first, or repeat with --force")
+
+
 def test_every_model_is_counted() -> None:
     violation = check_leaving("west", {"glm": [HEALTHY, EAST], "kimi": [HEALTHY]})
     assert violation is not None

@@ -12,6 +12,7 @@ from control_plane.topology.states import (
     TRAFFIC_MOVES,
     IllegalTransition,
     TrafficEvent,
+    effective_weight,
     move_phase,
     move_traffic,
     observe_phase,
@@ -87,3 +88,8 @@ def test_what_was_ending_is_not_routable_at_its_first_report(before: DeploymentP
 
 def test_degraded_is_routable_and_a_start_is_not() -> None:
     assert {DeploymentPhase.READY, DeploymentPhase.DEGRADED} == ROUTABLE
+
+
+@pytest.mark.parametrize("state", TrafficState)
+def test_only_an_active_datacenter_weighs_anything(state: TrafficState) -> None:
+    assert effective_weight(state, 70) == (70 if state is TrafficState.ACTIVE else 0)
