@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from control_plane.context import Context
-from control_plane.contracts.enrolment import ControlPlaneKey, EnrolAnswer, EnrolRequest
+from control_plane.contracts.enrolment import ControlPlaneKey, EnrolAnswer, EnrolRequest, IdentityKind
 from control_plane.contracts.operator import (
     EnrolmentTokenCreated,
     EnrolmentTokenRequest,
@@ -12,6 +12,7 @@ from control_plane.contracts.operator import (
 )
 from control_plane.identity import service
 from control_plane.identity.guards import Admin
+from control_plane.topology.service import require_place
 
 router = APIRouter(tags=["identity"])
 
@@ -29,8 +30,9 @@ async def enrol(asked: EnrolRequest, context: Context) -> EnrolAnswer:
 @router.post("/operator/v1/enrolment-tokens", status_code=201)
 async def create_enrolment_token(asked: EnrolmentTokenRequest, caller: Admin,
                                  context: Context) -> EnrolmentTokenCreated:
-    """Makes a one-time token for an agent or an edge; it is shown this once."""
+    """Makes a one-time token for an agent or an edge of a declared place; it is shown this once."""
     async with context.db.begin() as session:
+        await require_place(session, IdentityKind(asked.kind), asked.subject)
         return await service.create_enrolment_token(session, asked, context.settings.environment, caller.actor)
 
 

@@ -10,15 +10,34 @@ from control_plane.contracts import topology as documents
 from control_plane.contracts.agent_sync import DesiredState
 from control_plane.contracts.deployment import DesiredDeployment
 from control_plane.contracts.deployment import Pool as PoolDocument
+from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.topology import TopologyDocument
+from control_plane.errors import NotFound
 from control_plane.topology import repository, states
 from control_plane.topology.models import Datacenter, Deployment, Fleet, Model, Pool, Region
 from control_plane.topology.states import TrafficEvent
+
+PLACES: dict[IdentityKind, tuple[str, type[Fleet] | type[Region]]] = {
+    IdentityKind.AGENT: ("fleet", Fleet), IdentityKind.EDGE: ("region", Region)}
+MAX_NAMED = 20
 
 
 def fleet_channel(fleet_id: str) -> str:
     """What a fleet's agent waits for."""
     return f"fleet:{fleet_id}"
+
+
+async def require_place(session: AsyncSession, kind: IdentityKind, subject: str) -> None:
+    """Makes sure that what a machine shall speak for is declared: an agent's fleet, an edge's region.
+
+    Raises:
+        NotFound: it is not.
+    """
+    noun, table = PLACES[kind]
+    known = await repository.every(session, table)
+    if subject not in known:
+        named = ", ".join(list(known)[:MAX_NAMED]) or "none"
+        raise NotFound(f"there is no {noun} {subject!r}; there are: {named}", code=f"unknown_{noun}")
 
 
 def move_traffic(place: Datacenter, event: TrafficEvent, by: str, reason: str) -> None:

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from control_plane.contracts.operator import OperatorScope, OperatorTokenCreated
 from control_plane.identity.bootstrap import bootstrap
 from control_plane.settings import Settings
 from tests.integration.control_plane.replica import Replica, bearer, running_replica
+from tests.integration.control_plane.simulated import declare, document
 
 
 async def create(replica: Replica, headers: dict[str, str], *scopes: str) -> OperatorTokenCreated:
@@ -46,6 +49,7 @@ async def test_an_expired_token_is_refused(replica: Replica) -> None:
 
 async def test_no_secret_is_stored(replica: Replica) -> None:
     admin = await replica.operator()
+    await declare(replica, admin, document())
     made = await create(replica, admin, "read")
     enrolment = await replica.client.post(
         "/operator/v1/enrolment-tokens", json={"kind": "edge", "subject": "us-east-1"}, headers=admin)
@@ -70,3 +74,27 @@ async def test_bootstrap_again_replaces_its_earlier_token(database_url: str, tmp
     async with running_replica(database_url, tmp_path) as replica:
         assert (await replica.client.get("/operator/v1/audit", headers=bearer(first))).status_code == 401
         assert (await replica.client.get("/operator/v1/audit", headers=bearer(second))).status_code == 200
+
+
+@pytest.mark.parametrize(("kind", "subject", "code", "known"), [
+    ("agent", "nowhere-a", "unknown_fleet", "eu-north-1-a, us-east-1-a"),
+    ("edge", "nowhere", "unknown_region", "eu-north-1, us-east-1"),
+    ("agent", "us-east-1", "unknown_fleet", "eu-north-1-a, us-east-1-a"),
+])
+async def test_an_enrolment_token_for_a_place_that_is_not_declared_is_refused_and_names_it(
+        replica: Replica, kind: str, subject: str, code: str, known: str) -> None:
+    admin = await replica.operator()
+    await declare(replica, admin, document())
+    answer = await replica.client.post(
+        "/operator/v1/enrolment-tokens", json={"kind": kind, "subject": subject}, headers=admin)
+    assert (answer.status_code, answer.json()["code"]) == (404, code)
+    assert f"{subject!r}; there are: {known}" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(("kind", "subject"), [("agent", "us-east-1-a"), ("edge", "us-east-1")])
+async def test_an_enrolment_token_for_a_declared_place_is_made(replica: Replica, kind: str, subject: str) -> None:
+    admin = await replica.operator()
+    await declare(replica, admin, document())
+    answer = await replica.client.post(
+        "/operator/v1/enrolment-tokens", json={"kind": kind, "subject": subject}, headers=admin)
+    assert answer.status_code == 201
