@@ -33,7 +33,6 @@ def build_queue(redis_url: str) -> Celery:
             "socket_connect_timeout": SOCKET_TIMEOUT_S,
             "socket_keepalive": True,
         },
-        beat_scheduler="celery.beat:Scheduler",
         enable_utc=True,
     )
     return app

@@ -37,4 +37,8 @@ class Settings(BaseSettings):
     usage_retention_days: int = Field(default=35, ge=2, description="How old a usage record may be when it arrives.")
     drain_verify_s: float = Field(
         default=2.0, ge=0, description="How long a datacenter must stay without requests before it counts as drained.")
+    state_dir: Path | None = Field(
+        default=None,
+        description="Directory in which the worker's beat keeps when each regular task ran last. Without it the beat "
+                    "counts anew from each start of the worker.")
     heartbeat_file: Path | None = Field(default=None, description="File that the worker touches while it is alive.")

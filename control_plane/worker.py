@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 from celery import Celery, signals
-from celery.beat import EmbeddedService
+from celery.beat import EmbeddedService, Scheduler, Service
 
 from control_plane.contracts import logs
 from control_plane.contracts.clock import Clock, SystemClock
@@ -29,6 +29,7 @@ TASK_DEADLINE_S = 300.0
 RETRIES = 5
 RETRY_BASE_S, RETRY_MAX_S = 2, 300
 THREADS = 2
+SCHEDULE_FILE = "beat-schedule"
 HEARTBEAT_S = 10.0
 SCHEDULE_S = {
     "worker.heartbeat": HEARTBEAT_S,
@@ -83,6 +84,15 @@ def build_worker(settings: Settings, background: Background) -> Celery:
     return app
 
 
+def build_beat(app: Celery, state_dir: Path | None) -> Service:
+    """The beat, in a thread of its own. It writes to `state_dir` and nowhere else: Celery's own choice would be a file
+    in whatever directory the worker was started from."""
+    if state_dir is None:
+        return EmbeddedService(app, thread=True, scheduler_cls=Scheduler)
+    state_dir.mkdir(parents=True, exist_ok=True)
+    return EmbeddedService(app, thread=True, schedule_filename=str(state_dir / SCHEDULE_FILE))
+
+
 async def beat_heart(file: Path | None) -> None:
     """Touches the file that says: the queue, the beat, the pool and the event loop are all alive."""
     if file is not None:
@@ -95,7 +105,7 @@ def serve() -> None:
     settings = Settings()
     background = Background(settings, SystemClock())
     app = build_worker(settings, background)
-    beat = EmbeddedService(app, thread=True)
+    beat = build_beat(app, settings.state_dir)
 
     def ready(**_: Any) -> None:
         background.run(beat_heart(settings.heartbeat_file))

@@ -52,11 +52,12 @@ def control_plane(layout: Layout, shape: Shape, secrets: Secrets, index: int) ->
 
 
 def worker(layout: Layout, shape: Shape, secrets: Secrets) -> ProcessSpec:
-    """The Celery worker with beat; it keeps beat's schedule in its working directory."""
+    """The Celery worker with beat."""
     return ProcessSpec(
         name="worker",
         argv=(meridian(), "worker"),
-        env=control_plane_environment(layout, shape, secrets) | {"MERIDIAN_HEARTBEAT_FILE": str(heartbeat(layout))},
+        env=control_plane_environment(layout, shape, secrets) | {
+            "MERIDIAN_HEARTBEAT_FILE": str(heartbeat(layout)), "MERIDIAN_STATE_DIR": str(layout.worker)},
         log_path=layout.log("worker"),
         cwd=str(layout.worker),
         stop_grace_s=20.0,
@@ -85,7 +86,6 @@ def control_plane_environment(layout: Layout, shape: Shape, secrets: Secrets) ->
         "MERIDIAN_DATABASE_URL": postgres(layout, shape, secrets).url(),
         "MERIDIAN_REDIS_URL": valkey(layout, shape, secrets).url,
         "MERIDIAN_SIGNING_KEY_FILE": str(layout.signing_key),
-        "MERIDIAN_STATE_DIR": str(layout.state / "control-plane"),
     }
 
 

@@ -14,6 +14,7 @@ from control_plane.db import Database
 from control_plane.reconcile import repository as outbox
 from control_plane.reconcile.outbox import LazyPublisher, Relay
 from control_plane.usage.service import ROLLUP_TOPIC
+from control_plane.worker import SCHEDULE_FILE
 
 HOUR = "2026-11-30T10:00:00+00:00"
 RECORD = """
@@ -37,6 +38,34 @@ async def rollups(db: Database) -> list[tuple[str, int, int]]:
     async with db.engine.connect() as connection:
         return [(team, requests, tokens) for team, requests, tokens in await connection.exec_driver_sql(
             "SELECT team_id, requests, prompt_tokens FROM usage_rollup_hourly")]
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+async def test_the_beat_writes_to_the_workers_state_directory_and_never_to_the_current_one(
+        database_url: str, valkey_url: str, tmp_path: Path, has_state: bool) -> None:
+    here, state, heartbeat, log = (tmp_path / name for name in ("here", "state", "heartbeat", "log"))
+    here.mkdir()
+    environment = os.environ | {
+        "MERIDIAN_DATABASE_URL": database_url, "MERIDIAN_REDIS_URL": valkey_url,
+        "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_HEARTBEAT_FILE": str(heartbeat)}
+    if has_state:
+        environment |= {"MERIDIAN_STATE_DIR": str(state)}
+    with log.open("wb") as sink:
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "from control_plane.worker import serve; serve()", env=environment, cwd=here,
+            stdout=sink, stderr=sink)
+    try:
+        async with asyncio.timeout(60):
+            while not heartbeat.exists() or (has_state and not list(state.glob(f"{SCHEDULE_FILE}*"))):
+                assert worker.returncode is None, log.read_text()
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(1.0)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            assert await worker.wait() == 0
+    assert list(here.iterdir()) == []
+    assert state.exists() is has_state
 
 
 async def test_what_the_outbox_asks_for_is_done_by_the_worker(
