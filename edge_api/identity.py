@@ -1,7 +1,8 @@
 """Who this edge is: enrolled once with a one-time token, remembered on disk, proved by a signature ever after.
 
 Once enrolled, a restart needs nothing from above: the key, the identity's name and the control plane's own keys lie in
-the state directory. Until then the link upwards is away and says why.
+the state directory. Until then the link upwards is away and says why. A control plane that does not know this edge any
+more is enrolled with again, under the same key, as soon as there is a token that was not used yet; the edge serves on.
 """
 
 import asyncio
@@ -40,6 +41,12 @@ class Identity:
     control_plane_keys: list[VerifyKey]
 
 
+class StoredIdentity(EnrolAnswer):
+    """The identity on disk, and the digest of the token that it was given for."""
+
+    token_digest: str = ""
+
+
 class ControlPlaneLink:
     """The signed way up, over all replicas. Without an identity nothing gets through: `ControlPlaneAway`."""
 
@@ -52,7 +59,11 @@ class ControlPlaneLink:
     def use(self, identity: Identity) -> None:
         """Signs as `identity` from now on."""
         self.identity, self.problem = identity, ""
-        self._client = ControlPlaneClient(self._urls, SignatureAuth(identity.name, identity.key, self._clock))
+        auth = SignatureAuth(identity.name, identity.key, self._clock)
+        if self._client is None:
+            self._client = ControlPlaneClient(self._urls, auth)
+        else:
+            self._client.sign_as(auth)
 
     async def post(self, path: str, content: bytes, deadline_s: float) -> httpx.Response:
         """The answer of the first replica that gives one below 500.
@@ -75,13 +86,8 @@ def load(state_dir: Path) -> Identity | None:
     Raises:
         ValueError: the file is there and unreadable.
     """
-    path = _path(state_dir)
-    if not path.exists():
-        return None
-    try:
-        return _identity(EnrolAnswer.model_validate_json(path.read_bytes()), _key(state_dir))
-    except ValidationError as error:
-        raise ValueError(f"{path} is damaged; remove it and enrol again with a new token") from error
+    stored = _stored(state_dir)
+    return None if stored is None else _identity(stored, _key(state_dir))
 
 
 async def enrol_until_done(link: ControlPlaneLink, state_dir: Path, token_file: Path | None, urls: list[str]) -> None:
@@ -100,26 +106,70 @@ async def enrol_until_done(link: ControlPlaneLink, state_dir: Path, token_file: 
                 return
 
 
-async def enrol(client: ControlPlaneClient, state_dir: Path, token_file: Path | None) -> Identity:
-    """Spends the token for an identity and remembers it.
+class Renewal:
+    """Enrols this edge again with the key that it has; each token is tried once."""
+
+    def __init__(self, link: ControlPlaneLink, state_dir: Path, token_file: Path | None, urls: list[str]) -> None:
+        self._link, self._state_dir, self._token_file, self._urls = link, state_dir, token_file, urls
+        self._tried = ""
+
+    async def __call__(self) -> bool:
+        """Whether this edge has a new identity. Nothing is tried without a token that was not used before."""
+        digest = ""
+        try:
+            digest = ids.secret_digest(_token(self._token_file))
+            stored = _stored(self._state_dir)
+            if stored is None or digest in (self._tried, stored.token_digest):
+                return False
+            async with ControlPlaneClient(self._urls) as client:
+                self._link.use(await enrol(client, self._state_dir, self._token_file, stored.control_plane_keys))
+        except EnrolmentRefused as error:
+            if digest != self._tried:
+                log.error("enrolment_failed", error=str(error))
+            self._tried = digest
+            return False
+        except (ControlPlaneAway, OSError, ValueError) as error:
+            log.warning("enrolment_failed", error=str(error))
+            return False
+        return True
+
+
+async def enrol(client: ControlPlaneClient, state_dir: Path, token_file: Path | None,
+                pinned: list[ControlPlaneKey] | None = None) -> Identity:
+    """Spends the token for an identity and remembers it. With `pinned` those stay the keys that snapshots must be
+    signed with, whatever the answer says: who only claims to be the control plane cannot change them.
 
     Raises:
         EnrolmentRefused: no token, or one that the control plane does not take.
         ControlPlaneAway: nobody answered.
     """
     key = _key(state_dir)
-    request = EnrolRequest(token=_token(token_file), kind=IdentityKind.EDGE, public_key=key.public.text)
+    token = _token(token_file)
+    request = EnrolRequest(token=token, kind=IdentityKind.EDGE, public_key=key.public.text)
     answer = await client.post(PATH, request.model_dump_json().encode(), DEADLINE_S)
     if answer.status_code != httpx.codes.OK:
         raise EnrolmentRefused(f"the control plane refused the enrolment token (HTTP {answer.status_code})")
     try:
-        enrolled = EnrolAnswer.model_validate_json(answer.content)
+        answered = EnrolAnswer.model_validate_json(answer.content)
+        enrolled = StoredIdentity(
+            identity=answered.identity, subject=answered.subject, token_digest=ids.secret_digest(token),
+            control_plane_keys=answered.control_plane_keys if pinned is None else pinned)
         identity = _identity(enrolled, key)
     except ValueError as error:
         raise ControlPlaneAway("an answer that is no EnrolAnswer") from error
     await asyncio.to_thread(write_private, _path(state_dir), enrolled.model_dump_json().encode())
     log.info("enrolled", identity=identity.name, region=identity.region)
     return identity
+
+
+def _stored(state_dir: Path) -> StoredIdentity | None:
+    path = _path(state_dir)
+    if not path.exists():
+        return None
+    try:
+        return StoredIdentity.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{path} is damaged; remove it and enrol again with a new token") from error
 
 
 def _token(token_file: Path | None) -> str:

@@ -29,7 +29,7 @@ from edge_api.background import running
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.protocol import HOT_PATHS, hot_protocol
 from edge_api.hot.services import Limits, OutboxFull, Services
-from edge_api.identity import ControlPlaneLink
+from edge_api.identity import ControlPlaneLink, Renewal
 from edge_api.key_store import KeyStore
 from edge_api.metering.outbox import Outbox
 from edge_api.metering.recovery import close_lost, repair
@@ -131,7 +131,8 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
         metrics=metrics,
         shipper=Shipper(outbox, link, boot_id, clock, metrics),
-        sync=SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics),
+        sync=SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
+            link, state_dir, settings.enrolment_token_file, settings.control_plane_urls)),
         services=Services(
             table=holder, keyring=keyring, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
             outbox=outbox, open_requests=open_requests, clock=clock, limits=_limits(settings), metrics=metrics,

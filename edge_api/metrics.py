@@ -2,7 +2,9 @@
 datacenters of the snapshot, kinds of failure; never a key, a team or anything that a client sent.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from edge_api.tallies import Spread, Tally
 
 TTFT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -12,6 +14,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.answers = Tally("meridian_edge_answers", "Answers on the hot path by HTTP status.", "status")
+        self.ttft_s = Spread(
+            "meridian_edge_first_byte_seconds", "From the request to the first byte of its answer.", TTFT_BUCKETS_S)
+        self.answered, self.first_byte = self.answers.add, self.ttft_s.add
+        self.registry.register(self.answers)
+        self.registry.register(self.ttft_s)
         self._make_request_figures()
         self._make_routing_figures()
         self._make_metering_figures()
@@ -20,14 +28,6 @@ class Metrics:
     def text(self) -> bytes:
         """The exposition format."""
         return generate_latest(self.registry)
-
-    def answered(self, status: int) -> None:
-        """A request on the hot path was answered."""
-        self.answers.labels(status).inc()
-
-    def first_byte(self, ttft_s: float) -> None:
-        """The first byte of an answer went to the client, `ttft_s` after its request came in."""
-        self.ttft_s.observe(ttft_s)
 
     def upstream_failed(self, datacenter_id: str, kind: str) -> None:
         """An attempt in a datacenter failed."""
@@ -42,12 +42,6 @@ class Metrics:
         self.unsettled_requests.inc()
 
     def _make_request_figures(self) -> None:
-        self.answers = Counter(
-            "meridian_edge_answers_total", "Answers on the hot path by HTTP status.", ["status"],
-            registry=self.registry)
-        self.ttft_s = Histogram(
-            "meridian_edge_first_byte_seconds", "From the request to the first byte of its answer.",
-            buckets=TTFT_BUCKETS_S, registry=self.registry)
         self.open_requests = Gauge(
             "meridian_edge_open_requests", "Requests open in a datacenter.", ["datacenter"], registry=self.registry)
         self.key_lookups = Counter(

@@ -21,7 +21,8 @@ class Settings(BaseSettings):
     state_dir: Path = Field(
         description="Where identity, last good snapshot, key cache and usage outbox live. It must survive restarts.")
     enrolment_token_file: Path | None = Field(
-        None, description="File with the one-time enrolment token; needed until this edge has its identity.")
+        None, description="File with a one-time enrolment token; needed until this edge has its identity, and "
+                          "again when the control plane does not know it any more.")
     backlog: int = Field(2_048, ge=1, description="Connections that may wait to be accepted.")
     keep_alive_s: int = Field(75, ge=1, description="How long an idle client connection stays open.")
     shutdown_grace_s: int = Field(

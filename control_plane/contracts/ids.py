@@ -15,15 +15,15 @@ from datetime import UTC, date, datetime
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 SECRET_LENGTH = 32
 CHECKSUM_LENGTH = 6
+_VERSION_AND_VARIANT = 0x7 << 76 | 0x2 << 62
+_NOISE = (1 << 80) - 1 & ~(0xF << 76 | 0x3 << 62)
 
 
 def uuid7(time_s: float | None = None) -> uuid.UUID:
     """A UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, then random bits; sorts by time."""
     ms = int((time.time() if time_s is None else time_s) * 1000)
-    value = (ms & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return uuid.UUID(int=value)
+    noise = int.from_bytes(os.urandom(10), "big") & _NOISE | _VERSION_AND_VARIANT
+    return uuid.UUID(int=(ms & 0xFFFF_FFFF_FFFF) << 80 | noise)
 
 
 def uuid7_time_s(value: uuid.UUID) -> float:

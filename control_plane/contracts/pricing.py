@@ -4,7 +4,7 @@ The edge prints this figure to the client and the control plane books it, so the
 """
 
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, PlainSerializer
 
@@ -30,12 +30,12 @@ class Price(Wire):
     output_usd: Usd = Field(ge=0)
 
 
-class Cost(Wire):
+class Cost(NamedTuple):
     """What a request costs, in USD, by line."""
 
-    input_usd: Usd
-    cached_input_usd: Usd
-    output_usd: Usd
+    input_usd: Decimal
+    cached_input_usd: Decimal
+    output_usd: Decimal
 
     @property
     def total_usd(self) -> Decimal:
@@ -48,10 +48,7 @@ def rate(price: Price, prompt_tokens: int, cached_tokens: int, completion_tokens
     Raises:
         ValueError: a count is negative, or more is cached than was asked.
     """
-    if min(prompt_tokens, cached_tokens, completion_tokens) < 0 or cached_tokens > prompt_tokens:
+    if not 0 <= cached_tokens <= prompt_tokens or completion_tokens < 0:
         raise ValueError(f"impossible counts: prompt {prompt_tokens}, cached {cached_tokens}, out {completion_tokens}")
-    return Cost(
-        input_usd=(prompt_tokens - cached_tokens) * price.input_usd,
-        cached_input_usd=cached_tokens * price.cached_input_usd,
-        output_usd=completion_tokens * price.output_usd,
-    )
+    return Cost((prompt_tokens - cached_tokens) * price.input_usd, cached_tokens * price.cached_input_usd,
+                completion_tokens * price.output_usd)

@@ -10,10 +10,10 @@ import asyncio
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from control_plane.contracts.usage import UsageOpen, UsageRecord
@@ -21,19 +21,23 @@ from edge_api.hot.services import OutboxFull
 from edge_api.metering.frames import Position, Usage, encode
 from edge_api.metrics import Metrics
 
-GROUP_S = 0.02
+GROUP_S = 0.035
 RECORD_RESERVE = 8
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class Unresolved:
-    """An `open` frame whose record is not written yet. `end` is where it ends on disk."""
+class Unresolved(msgspec.Struct, gc=False):
+    """An `open` frame whose record is not written yet. `segment` and `end_offset` are where it ends on disk."""
 
     frame: UsageOpen
-    end: Position
+    segment: int
+    end_offset: int
     shipped: bool = False
+
+    @property
+    def end(self) -> Position:
+        return Position(self.segment, self.end_offset)
 
 
 class Outbox:
@@ -52,8 +56,14 @@ class Outbox:
         self._retiring: list[int] = []
         self._dirty, self._syncing = asyncio.Event(), asyncio.Lock()
         self._number = max(self._sizes, default=0)
+        self._offset = 0
         self._fd = self._new_segment()
-        self.written = self.durable = self._carried_to = Position(self._number, 0)
+        self.durable = self._carried_to = self.written
+
+    @property
+    def written(self) -> Position:
+        """Where the log ends."""
+        return Position(self._number, self._offset)
 
     def open(self, frame: UsageOpen) -> None:
         """Journals a request before it is sent upstream. Each must be followed by its `record`.
@@ -62,7 +72,7 @@ class Outbox:
             OutboxFull, OSError: it is not in the file.
         """
         self._append(frame, self.max_bytes)
-        self.unresolved[frame.request_id] = Unresolved(frame, self.written)
+        self.unresolved[frame.request_id] = Unresolved(frame, self._number, self._offset)
 
     def record(self, frame: UsageRecord) -> None:
         """Journals what a request used, before the client sees its end.
@@ -96,11 +106,13 @@ class Outbox:
             if target == self.durable:
                 return
             try:
-                await asyncio.to_thread(_sync_files, [*retiring, self._fd], self.directory)
+                await asyncio.to_thread(_sync_files, [*retiring, self._fd], self._unlisted)
             except OSError:
                 self._dirty.set()
                 raise
             self.durable = target
+            if target.segment == self._number:
+                self._unlisted = None
             del self._retiring[:len(retiring)]
             for descriptor in retiring:
                 os.close(descriptor)
@@ -121,38 +133,40 @@ class Outbox:
 
     def _append(self, usage: Usage, allowance_bytes: int) -> None:
         data = encode(usage)
-        if self.size_bytes + len(data) > allowance_bytes:
+        size = len(data)
+        if self.size_bytes + size > allowance_bytes:
             self._metrics.outbox_refusals.inc()
             raise OutboxFull(f"the usage outbox holds {self.size_bytes} bytes; at most {allowance_bytes}")
         try:
-            if self.written.offset + len(data) > self._segment_bytes:
+            if self._offset + size > self._segment_bytes:
                 self._rotate()
-            self._write(data)
+            if os.write(self._fd, data) != size:
+                self._take_back()
         except OSError:
             self._metrics.outbox_refusals.inc()
             raise
-        self.written = Position(self._number, self.written.offset + len(data))
-        self._sizes[self._number] += len(data)
-        self.size_bytes += len(data)
+        self._offset += size
+        self.size_bytes += size
         self._dirty.set()
 
-    def _write(self, data: bytes) -> None:
-        """All of it or nothing: half a frame would be damage for whoever reads the segment."""
-        count = os.write(self._fd, data)
-        if count != len(data):
-            os.ftruncate(self._fd, self.written.offset)
-            raise OSError(errno.ENOSPC, "the disk took only a part of a usage frame")
+    def _take_back(self) -> None:
+        """All of a frame or nothing: half a one would be damage for whoever reads the segment."""
+        os.ftruncate(self._fd, self._offset)
+        raise OSError(errno.ENOSPC, "the disk took only a part of a usage frame")
 
     def _rotate(self) -> None:
-        full, self._fd = self._fd, self._new_segment()
+        full, size = self._fd, self._offset
+        self._fd = self._new_segment()
+        self._sizes[self._number - 1] = size
+        self._offset = 0
         self._retiring.append(full)
-        self.written = Position(self._number, 0)
 
     def _new_segment(self) -> int:
         path = segment_path(self.directory, self._number + 1)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._number += 1
         self._sizes[self._number] = 0
+        self._unlisted: Path | None = self.directory
         return descriptor
 
     def _is_free(self, number: int) -> bool:
@@ -164,7 +178,7 @@ class Outbox:
             except (OutboxFull, OSError) as error:
                 log.warning("outbox_carry_failed", error=str(error))
                 return False
-            entry.end = self._carried_to = self.written
+            entry.segment, entry.end_offset = self._carried_to = self.written
         return not pinned and self.durable >= self._carried_to
 
 
@@ -183,9 +197,12 @@ def _numbers(directory: Path) -> Iterator[int]:
             yield int(path.stem)
 
 
-def _sync_files(descriptors: list[int], directory: Path) -> None:
+def _sync_files(descriptors: list[int], directory: Path | None) -> None:
+    """`directory`: it holds a file that is new since the last time, so its list of files must be durable, too."""
     for descriptor in descriptors:
-        os.fsync(descriptor)
+        os.fdatasync(descriptor)
+    if directory is None:
+        return
     entry = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(entry)

@@ -1,10 +1,11 @@
 """The edge's one poll of the control plane: snapshots and revocations down, acknowledgements and open requests up.
 
 A snapshot is put to use only if its signature, its meaning and its age are right; else the one in use stays and the
-next poll says why (NACK). While nobody answers the edge goes on with what it has, for ever.
+next poll says why (NACK). While nobody answers, or nobody knows this edge, it goes on with what it has, for ever.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import httpx
 import structlog
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from control_plane.contracts import ids
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest, Nack
 from control_plane.contracts.snapshot import SignedSnapshot, Snapshot, SnapshotRefused, is_newer
-from control_plane.contracts.transport import ControlPlaneAway
+from control_plane.contracts.transport import ControlPlaneAway, IdentityUnknown
 from control_plane.contracts.version import RELEASE
 from control_plane.contracts.wire import Wire
 from edge_api.auth import Keyring
@@ -35,6 +36,15 @@ LONGEST_REFUSAL_S = 3.0
 MAX_NACK_CHARS = 500
 
 log = structlog.get_logger()
+
+
+Renew = Callable[[], Awaitable[bool]]
+"""Tries to get this edge a new identity; whether it has one."""
+
+
+async def no_renewal() -> bool:
+    """For an edge that cannot enrol again."""
+    return False
 
 
 class _Claim(Wire):
@@ -64,9 +74,11 @@ class SyncClient:
     def __init__(
         self, link: ControlPlaneLink, holder: TableHolder, store: SnapshotStore, keyring: Keyring,
         open_requests: OpenRequests, boot_id: str, poll_wait_s: float, metrics: Metrics,
+        renew: Renew = no_renewal,
     ) -> None:
         self._link, self._holder, self._store, self._keyring = link, holder, store, keyring
         self._open_requests, self._boot_id, self._wait_s, self._metrics = open_requests, boot_id, poll_wait_s, metrics
+        self._renew = renew
         self._nack: Nack | None = None
         self._refusals = 0
         self._brought_news = False
@@ -74,22 +86,27 @@ class SyncClient:
 
     async def run(self) -> None:
         """Polls for ever."""
-        backoff_s = FIRST_BACKOFF_S
+        backoff_s, told = FIRST_BACKOFF_S, ""
         while True:
             try:
                 await self.poll_once()
             except ControlPlaneAway as error:
-                self.problem = f"control plane away: {error}"
+                is_unknown = isinstance(error, IdentityUnknown)
+                event = "identity_unknown" if is_unknown else "control_plane_away"
+                self.problem = str(error) if is_unknown else f"control plane away: {error}"
                 self._metrics.control_plane_away.set(1)
-                if backoff_s == FIRST_BACKOFF_S:  # the first failure only: an outage may last for days
-                    log.warning("control_plane_away", error=str(error))
+                if event != told:  # once: an outage may last for days
+                    log.warning(event, error=str(error))
+                told = event
+                if is_unknown and await self._renew():
+                    continue
                 await asyncio.sleep(ids.jitter(backoff_s))
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
             else:
-                if backoff_s > FIRST_BACKOFF_S:
+                if told:
                     log.info("control_plane_back")
                 self._metrics.control_plane_away.set(0)
-                backoff_s = FIRST_BACKOFF_S
+                backoff_s, told = FIRST_BACKOFF_S, ""
                 await asyncio.sleep(self._pause_s())
 
     async def poll_once(self) -> None:

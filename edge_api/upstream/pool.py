@@ -89,7 +89,7 @@ class UpstreamPool:
             async with asyncio.timeout(self._limits.connect_timeout_s):
                 await asyncio.get_running_loop().create_connection(
                     lambda: connection, host, port, ssl=self._context() if tls else None)
-        except BaseException:
+        except BaseException:  # a cancelled wait, too, must not leave a connection behind
             connection.abort()  # whoever waited has left at the moment when it was there
             raise
         finally:
