@@ -12,6 +12,13 @@ from infra.local.valkey import Valkey
 TEMPLATE = "migrated"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side run files, not tests: a file's clusters start once. The whole stack is one group."""
+    for item in items:
+        is_stack = item.get_closest_marker("stack") is not None
+        item.add_marker(pytest.mark.xdist_group("stack" if is_stack else str(item.path)))
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
     """One Postgres server for the session."""
