@@ -23,7 +23,7 @@ from fleet_agent.executor import Executor
 from fleet_agent.observe import Frontend, View, report
 from fleet_agent.settings import Settings
 from fleet_agent.store import Accepted, Store
-from fleet_agent.sync import SyncLoop
+from fleet_agent.sync import Renew, SyncLoop, no_renewal
 
 OBSERVE_EVERY_S = 0.5
 FIRST_PLAN_RETRY_S = 1.0
@@ -36,7 +36,7 @@ class Agent:
     """Drives one fleet. `beat_at_s` is the monotonic time of its last sign of life."""
 
     def __init__(self, settings: Settings, identity: EnrolAnswer, store: Store, clock: Clock,
-                 control_plane: ControlPlaneClient, engine: httpx.AsyncClient) -> None:
+                 control_plane: ControlPlaneClient, engine: httpx.AsyncClient, renew: Renew = no_renewal) -> None:
         self._settings, self._fleet_id, self._store, self._clock = settings, identity.subject, store, clock
         self._wake = asyncio.Event()
         self._frontend = Frontend(engine)
@@ -46,7 +46,7 @@ class Agent:
         self._trouble: dict[str, str] = {}
         self._observed: list[ObservedDeployment] = []
         self.executor = Executor(store, clock, drive=lambda _: self._wake.set())
-        self.sync = SyncLoop(control_plane, self.executor, clock, observed=lambda: self._observed)
+        self.sync = SyncLoop(control_plane, self.executor, clock, observed=lambda: self._observed, renew=renew)
         self.beat_at_s = clock.monotonic_s()
 
     async def run(self, stop: asyncio.Event) -> None:

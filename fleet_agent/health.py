@@ -1,7 +1,8 @@
 """`/healthz`, `/readyz` and `/metrics`, answered by a thread of its own with as little memory as possible.
 
 The thread only reads single attributes of the agent, so it needs no lock. `/healthz` is about the event loop and not
-about this thread: it fails when the agent has not looked at its cluster for a while.
+about this thread: it fails when the agent has not looked at its cluster for a while. `/readyz` also says what is in the
+way to the control plane, which no fleet needs in order to serve.
 """
 
 import threading
@@ -38,6 +39,10 @@ class Health(Collector):
 
     def is_ready(self) -> bool:
         return self.agent is not None and self.is_alive()
+
+    def problem(self) -> str:
+        """What keeps the agent from its control plane, in words; empty if nothing does."""
+        return self.agent.sync.problem if self.agent is not None else "not enrolled yet"
 
     def collect(self) -> Iterator[Metric]:
         agent = self.agent
@@ -101,6 +106,7 @@ def _app(health: Health) -> "WSGIApplication":
         ok = check is not None and check()
         status = "200 OK" if ok else "404 Not Found" if check is None else "503 Service Unavailable"
         start_response(status, [("content-type", "text/plain")])
-        return [b"ok\n" if ok else b"no\n"]
+        problem = health.problem() if path == "/readyz" else ""
+        return [f"{'ok' if ok else 'no'}{f'; {problem}' if problem else ''}\n".encode()]
 
     return app

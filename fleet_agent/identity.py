@@ -2,7 +2,8 @@
 
 Owns `agent.key` and `identity.json` (both 0600) in the state directory. Enrols once; a restart with the same files is
 the same identity, and an answer lost on the way does no harm, because the same token with the same key is answered
-again.
+again. A control plane that does not know this agent any more is enrolled with again, under the same key, as soon as
+there is a token that was not used yet; the fleet serves on.
 """
 
 import asyncio
@@ -12,15 +13,22 @@ import structlog
 from pydantic import ValidationError
 
 from control_plane.contracts import ids
+from control_plane.contracts.clock import Clock
 from control_plane.contracts.enrolment import EnrolAnswer, EnrolRequest, IdentityKind
 from control_plane.contracts.signing import SigningKey, write_private
-from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClient
+from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClient, SignatureAuth
 
 ENROL_DEADLINE_S = 10.0
 RETRY_S = 0.5
 MAX_RETRY_S = 30.0
 
 log = structlog.get_logger()
+
+
+class StoredIdentity(EnrolAnswer):
+    """The identity on disk, and the digest of the token that it was given for."""
+
+    token_digest: str = ""
 
 
 class CannotEnrol(Exception):
@@ -32,7 +40,7 @@ def load_key(state_dir: Path) -> SigningKey:
     return SigningKey.load_or_create(state_dir / "agent.key")
 
 
-def load_identity(state_dir: Path) -> EnrolAnswer | None:
+def load_identity(state_dir: Path) -> StoredIdentity | None:
     """The identity on disk, or None before enrolment.
 
     Raises:
@@ -42,12 +50,47 @@ def load_identity(state_dir: Path) -> EnrolAnswer | None:
     if not path.exists():
         return None
     try:
-        return EnrolAnswer.model_validate_json(path.read_bytes())
+        return StoredIdentity.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise CannotEnrol(f"{path} is damaged; remove it and give the agent a new enrolment token") from error
 
 
-async def enrol(urls: list[str], state_dir: Path, key: SigningKey, token_file: Path | None) -> EnrolAnswer:
+class Renewal:
+    """Enrols this agent again, for the fleet that it drives; each token is tried once."""
+
+    def __init__(self, client: ControlPlaneClient, clock: Clock, urls: list[str], state_dir: Path, key: SigningKey,
+                 token_file: Path | None) -> None:
+        self._client, self._clock, self._urls = client, clock, urls
+        self._state_dir, self._key, self._token_file = state_dir, key, token_file
+        self._tried = ""
+
+    async def __call__(self) -> bool:
+        """Whether the client signs as a new identity now. Nothing is tried without a token not used before."""
+        try:
+            token, known = _read_token(self._token_file), load_identity(self._state_dir)
+        except CannotEnrol:
+            return False
+        digest = ids.secret_digest(token)
+        if known is None or digest in (self._tried, known.token_digest):
+            return False
+        request = EnrolRequest(token=token, kind=IdentityKind.AGENT, public_key=self._key.public.text)
+        try:
+            async with ControlPlaneClient(self._urls) as client:
+                answer = await client.post("/enrol/v1", request.model_dump_json().encode(), ENROL_DEADLINE_S)
+            identity = _keep(self._state_dir, answer.status_code, answer.content, digest, known.subject)
+        except ControlPlaneAway as error:
+            log.warning("the control plane is away; enrolment waits", error=str(error))
+            return False
+        except CannotEnrol as error:
+            self._tried = digest
+            log.error("cannot enrol again", error=str(error))
+            return False
+        self._client.sign_as(SignatureAuth(identity.identity, self._key, self._clock))
+        log.info("enrolled again", identity=identity.identity, fleet=identity.subject)
+        return True
+
+
+async def enrol(urls: list[str], state_dir: Path, key: SigningKey, token_file: Path | None) -> StoredIdentity:
     """The identity given for the token; asked for until the control plane answers.
 
     Raises:
@@ -64,7 +107,7 @@ async def enrol(urls: list[str], state_dir: Path, key: SigningKey, token_file: P
                 log.warning("the control plane is away; enrolment waits", error=str(error))
             else:
                 if answer.status_code != 429:
-                    return _keep(state_dir, answer.status_code, answer.content)
+                    return _keep(state_dir, answer.status_code, answer.content, ids.secret_digest(token))
             await asyncio.sleep(ids.jitter(retry_s))
             retry_s = min(2 * retry_s, MAX_RETRY_S)
 
@@ -81,12 +124,15 @@ def _read_token(token_file: Path | None) -> str:
     return token
 
 
-def _keep(state_dir: Path, status: int, body: bytes) -> EnrolAnswer:
+def _keep(state_dir: Path, status: int, body: bytes, token_digest: str, fleet_id: str | None = None) -> StoredIdentity:
     if status != 200:
         raise CannotEnrol(f"the control plane refused the enrolment token with HTTP {status}; give the agent a new one")
     try:
-        identity = EnrolAnswer.model_validate_json(body)
+        answer = EnrolAnswer.model_validate_json(body)
     except ValidationError as error:
         raise CannotEnrol("the control plane answered the enrolment with something else than an identity") from error
+    if fleet_id not in (None, answer.subject):
+        raise CannotEnrol(f"the enrolment token is for fleet {answer.subject}, and this agent drives {fleet_id}")
+    identity = StoredIdentity(**answer.model_dump(), token_digest=token_digest)
     write_private(state_dir / "identity.json", identity.model_dump_json().encode())
     return identity

@@ -97,7 +97,9 @@ async def _run(settings: Settings) -> None:
     try:
         async with (ControlPlaneClient(settings.control_plane_urls, auth) as control_plane,
                     httpx.AsyncClient(trust_env=False) as engine):
-            board.agent = Agent(settings, answer, store, clock, control_plane, engine)
+            renew = identity.Renewal(control_plane, clock, settings.control_plane_urls, settings.state_dir, key,
+                                     settings.enrolment_token_file)
+            board.agent = Agent(settings, answer, store, clock, control_plane, engine, renew)
             await board.agent.run(stop)
     finally:
         store.close()

@@ -19,7 +19,9 @@ class Settings(BaseSettings):
         min_length=1, description="Replicas of the control plane, separated by commas.")
     state_dir: Path = Field(description="Directory of the agent's key, identity and store; one agent for each.")
     enrolment_token_file: Path | None = Field(
-        default=None, description="File with the one-time enrolment token; needed only until the agent is enrolled.")
+        default=None,
+        description="File with a one-time enrolment token; needed until the agent is enrolled, and again when the "
+                    "control plane does not know it any more.")
     engine_python: Path | None = Field(
         default=None, description="Python that has the engine installed and runs `-m engine`; by default the agent's.")
     engine_plan_command: list[str] = Field(

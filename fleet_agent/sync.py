@@ -2,11 +2,12 @@
 
 Idempotent: any poll may be cut, lost or repeated. A poll in flight is dropped and sent anew as soon as there is
 something to tell, so the control plane learns of a lost worker or a finished drain at once and not at the next poll.
-When the control plane is away the agent asks again with a growing pause; the cluster is none the wiser.
+When the control plane is away, or does not know this agent, it asks again with a growing pause; the cluster is none the
+wiser.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import httpx
 import structlog
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from control_plane.contracts import ids
 from control_plane.contracts.agent_sync import AgentSyncAnswer, AgentSyncRequest, ObservedDeployment
 from control_plane.contracts.clock import Clock
-from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClient
+from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClient, IdentityUnknown
 from control_plane.contracts.version import RELEASE
 from fleet_agent.core import Answered, LeaseMoved, LeaseTaken
 from fleet_agent.executor import Executor
@@ -32,12 +33,23 @@ MAX_RETRY_S = 30.0
 log = structlog.get_logger()
 
 
+Renew = Callable[[], Awaitable[bool]]
+"""Tries to get this agent a new identity; whether it has one."""
+
+
+async def no_renewal() -> bool:
+    """For an agent that cannot enrol again."""
+    return False
+
+
 class SyncLoop:
-    """Owns this boot's conversation with the control plane. `synced_at_s` is monotonic, None before the first."""
+    """Owns this boot's conversation with the control plane. `synced_at_s` is monotonic, None before the first;
+    `problem` says what is in the way, empty if nothing is."""
 
     def __init__(self, client: ControlPlaneClient, executor: Executor, clock: Clock,
-                 observed: Callable[[], list[ObservedDeployment]]) -> None:
+                 observed: Callable[[], list[ObservedDeployment]], renew: Renew = no_renewal) -> None:
         self._client, self._executor, self._clock, self._observed = client, executor, clock, observed
+        self._renew = renew
         self._boot_id = ids.new_id("boot")
         self._epoch: int | None = None
         self._wait_s = 0.0
@@ -45,6 +57,7 @@ class SyncLoop:
         self._told: AgentSyncRequest | None = None
         self._news = asyncio.Event()
         self.synced_at_s: float | None = None
+        self.problem = "no answer from the control plane yet"
 
     def look(self) -> None:
         """Called after each observation: cuts the poll in flight short if it has become old news."""
@@ -57,7 +70,12 @@ class SyncLoop:
         self._news.clear()
         try:
             answer = await self._post(request)
+        except IdentityUnknown as error:
+            self.problem = str(error)
+            log.error("not known", error=str(error))
+            return MIN_PAUSE_S if await self._renew() else self._back_off()
         except ControlPlaneAway as error:
+            self.problem = f"the control plane is away: {error}"
             log.warning("the control plane is away", error=str(error))
             return self._back_off()
         if answer is None:
@@ -110,7 +128,7 @@ class SyncLoop:
         state = self._executor.state
         if answer.epoch != state.epoch:
             return self._back_off()
-        self._epoch, self.synced_at_s = answer.epoch, self._clock.monotonic_s()
+        self._epoch, self.synced_at_s, self.problem = answer.epoch, self._clock.monotonic_s(), ""
         self._wait_s = max(0.0, min(answer.next_wait_s, MAX_WAIT_S))
         if answer.desired is not None and answer.desired.generation != state.generation:
             return self._back_off()  # refused; it will be sent again at once, so do not ask at once

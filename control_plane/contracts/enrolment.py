@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from control_plane.contracts.wire import Wire
 
+UNKNOWN_IDENTITY = "unknown_identity"
+"""The code of the 401 that a machine gets when the control plane has no such identity, or has revoked it."""
+
 
 class IdentityKind(StrEnum):
     """What a machine identity may do: an agent syncs its fleet, an edge routes, looks keys up and ships usage."""

@@ -6,15 +6,33 @@ from types import TracebackType
 from typing import Self
 
 import httpx
+from pydantic import ValidationError
 
 from control_plane.contracts.clock import Clock
+from control_plane.contracts.enrolment import UNKNOWN_IDENTITY
 from control_plane.contracts.signing import SignedRequest, SigningKey
+from control_plane.contracts.wire import Wire
 
 CONNECT_S = 3.0
 
 
 class ControlPlaneAway(Exception):
     """No replica of the control plane answered in time."""
+
+
+class IdentityUnknown(ControlPlaneAway):
+    """It answers and does not know who asks: the identity was revoked, or its database is not the one that enrolled
+    it. What works without the control plane goes on; only a new enrolment mends it."""
+
+    def __init__(self) -> None:
+        super().__init__("the control plane does not know this identity; it was revoked, or the control plane's "
+                         "database was replaced: put a new enrolment token into MERIDIAN_ENROLMENT_TOKEN_FILE")
+
+
+class _Refusal(Wire):
+    """The part of a Problem that says which."""
+
+    code: str = ""
 
 
 class SignatureAuth(httpx.Auth):
@@ -48,11 +66,16 @@ class ControlPlaneClient:
     async def aclose(self) -> None:
         await self._client.aclose()
 
+    def sign_as(self, auth: httpx.Auth) -> None:
+        """Signs so from the next request on; those under way are not disturbed."""
+        self._client.auth = auth
+
     async def post(self, path: str, content: bytes, deadline_s: float) -> httpx.Response:
         """The answer of the first replica that gives one below 500.
 
         Raises:
             ControlPlaneAway: none did, each within `deadline_s`.
+            IdentityUnknown: one did, and does not know who asks.
         """
         faults = []
         for url in list(self._urls):
@@ -65,7 +88,19 @@ class ControlPlaneClient:
                 faults.append(f"{url}: {type(error).__name__}")
             else:
                 if answer.status_code < 500:
+                    _check_identity(answer)
                     return answer
                 faults.append(f"{url}: HTTP {answer.status_code}")
             self._urls.append(self._urls.pop(self._urls.index(url)))
         raise ControlPlaneAway("; ".join(faults))
+
+
+def _check_identity(answer: httpx.Response) -> None:
+    if answer.status_code != httpx.codes.UNAUTHORIZED:
+        return
+    try:
+        refusal = _Refusal.model_validate_json(answer.content)
+    except ValidationError:
+        return
+    if refusal.code == UNKNOWN_IDENTITY:
+        raise IdentityUnknown

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from control_plane.contracts.clock import Clock
-from control_plane.contracts.enrolment import IdentityKind
+from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, IdentityKind
 from control_plane.contracts.signing import BadSignature, Nonces, NotSigned, SignedRequest, VerifyKey, claimed_identity
 from control_plane.db import Database
 from control_plane.errors import Unauthenticated
@@ -66,7 +66,8 @@ class Identities:
             row = await repository.identity(session, identity_id)
         if row is None or row.revoked_at is not None:
             self._known.pop(identity_id, None)
-            raise Unauthenticated("the identity is unknown or revoked; enrol again with a new token")
+            raise Unauthenticated(
+                "the identity is unknown or revoked; enrol again with a new token", code=UNKNOWN_IDENTITY)
         known = _Known(Machine(row.id, row.kind, row.subject), VerifyKey.from_text(row.public_key), until_s)
         self._known[identity_id] = known
         self._known.move_to_end(identity_id)

@@ -86,6 +86,7 @@ def control_plane_environment(layout: Layout, shape: Shape, secrets: Secrets) ->
         "MERIDIAN_DATABASE_URL": postgres(layout, shape, secrets).url(),
         "MERIDIAN_REDIS_URL": valkey(layout, shape, secrets).url,
         "MERIDIAN_SIGNING_KEY_FILE": str(layout.signing_key),
+        "MERIDIAN_STATE_DIR": str(layout.state / "control-plane"),  # also marks them as this stack's: see leftovers
     }
 
 

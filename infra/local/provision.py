@@ -26,7 +26,7 @@ from control_plane.contracts.operator import (
     TeamRequest,
 )
 from control_plane.contracts.signing import write_private
-from infra.local import child
+from infra.local import child, history
 from infra.local.child import ProcessSpec
 from infra.local.errors import StackRefused
 from infra.local.layout import Layout, Secrets
@@ -109,8 +109,10 @@ class OperatorApi:
 
 
 async def provision(api: OperatorApi, layout: Layout, shape: Shape, secrets: Secrets) -> Secrets:
-    """Declares the topology, team and key, and leaves a fresh enrolment token for every agent and edge."""
+    """Declares the topology, team and key, and leaves a fresh enrolment token for every agent and edge: one that the
+    control plane does not know, because its database was lost, enrols with it again. Nobody of them runs yet."""
     await asyncio.gather(api.declare(shape), api.ensure_team())
+    history.forget_lost(layout, shape, await api.status())
     key_id, secret = await api.ensure_key(secrets)
     provisioned = secrets.model_copy(update={"api_key_id": key_id, "api_key": secret})
     layout.write_secrets(provisioned)

@@ -1,6 +1,7 @@
 """Starting, stopping and starting again: `meridian up` itself, with the smallest stack."""
 
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from infra.local.layout import Layout
 from tests.e2e.stack import LocalStack, state_directory, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -57,6 +59,22 @@ def test_a_start_after_sigkill_takes_over_what_was_left(small: LocalStack) -> No
     assert left
     small.start()
     assert ask(small) == 200
+    assert small.stop() == 0
+    assert small.processes() == []
+
+
+def test_a_start_heals_after_the_database_was_lost(small: LocalStack) -> None:
+    small.start()
+    assert small.stop() == 0
+    shutil.rmtree(Layout(small.state).postgres_data)
+
+    small.start()
+    small.settle()
+    assert ask(small) == 200
+    status = small.operator("/operator/v1/status")
+    assert [(edge["live"], edge["behind"], edge["nack"]) for edge in status["edges"]] == [(True, 0, None)]
+    assert [fleet["lease_live"] for place in status["datacenters"] for fleet in place["fleets"]] == [True]
+    until(lambda: small.json("usage")["total"]["requests"] >= 1, 10, "a record")
     assert small.stop() == 0
     assert small.processes() == []
 

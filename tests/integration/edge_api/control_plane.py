@@ -20,9 +20,10 @@ from starlette.types import Scope as AsgiScope
 
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
-from control_plane.contracts.enrolment import ControlPlaneKey, EnrolAnswer, EnrolRequest
+from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, ControlPlaneKey, EnrolAnswer, EnrolRequest
 from control_plane.contracts.ids import new_secret, secret_digest
 from control_plane.contracts.keys import KeyLookup, Principal, Revocation, Scope
+from control_plane.contracts.operator import Problem
 from control_plane.contracts.signing import (
     BadSignature,
     Nonces,
@@ -46,6 +47,10 @@ def principal(team_id: str = "team_1", **changes: object) -> Principal:
     return Principal.model_validate(values | changes)
 
 
+class UnknownIdentity(Exception):
+    """Nobody of that name is enrolled."""
+
+
 class ControlPlane:
     """What it knows and what it was told. `away` answers 503 to everything; `delay_s` holds look-ups back; with
     `believes_anybody` it checks no signature, as an impostor would."""
@@ -53,6 +58,7 @@ class ControlPlane:
     def __init__(self) -> None:
         self.key = SigningKey.generate()
         self.identities: dict[str, VerifyKey] = {}
+        self.tokens, self.tokens_shown = {TOKEN: IDENTITY}, list[str]()
         self.offered: SignedSnapshot | None = None
         self.principals: dict[str, Principal] = {secret_digest(KEY): principal()}
         self.revocations: list[Revocation] = []
@@ -98,17 +104,19 @@ class ControlPlane:
             return body
         key = self.identities.get(claimed_identity(request.headers))
         if key is None:
-            raise BadSignature("unknown identity")
+            raise UnknownIdentity
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         SignedRequest(request.method, target, body).check(request.headers, key, SystemClock(), self._nonces)
         return body
 
     async def enrol(self, request: Request) -> Response:
         asked = EnrolRequest.model_validate_json(await request.body())
-        if asked.token != TOKEN:
+        self.tokens_shown.append(asked.token)
+        if asked.token not in self.tokens:
             return Response(status_code=401)
-        self.identities[IDENTITY] = VerifyKey.from_text(asked.public_key)
-        answer = EnrolAnswer(identity=IDENTITY, subject=REGION, control_plane_keys=[
+        identity = self.tokens[asked.token]
+        self.identities[identity] = VerifyKey.from_text(asked.public_key)
+        answer = EnrolAnswer(identity=identity, subject=REGION, control_plane_keys=[
             ControlPlaneKey(key_id=self.key.public.key_id, public_key=self.key.public.text)])
         return Response(answer.model_dump_json())
 
@@ -151,11 +159,16 @@ class ControlPlane:
                 Route("/edge/v1/keys/lookup", self.look_up, methods=["POST"]),
                 Route("/edge/v1/usage", self.usage, methods=["POST"]),
             ],
-            exception_handlers={NotSigned: self._unsigned, BadSignature: self._unsigned})
+            exception_handlers={NotSigned: self._unsigned, BadSignature: self._unsigned,
+                                UnknownIdentity: self._unknown})
 
     async def _unsigned(self, _: Request, __: Exception) -> Response:
         self.refused_requests += 1
         return Response(status_code=401)
+
+    async def _unknown(self, _: Request, __: Exception) -> Response:
+        self.refused_requests += 1
+        return Response(Problem(code=UNKNOWN_IDENTITY, message="unknown").model_dump_json(), status_code=401)
 
     def _has_news(self, asked: EdgeSyncRequest) -> bool:
         return self._is_other(asked) or any(r.seq > asked.revocations_after for r in self.revocations)

@@ -12,14 +12,14 @@ from control_plane.contracts.signing import SigningKey
 from control_plane.contracts.snapshot import SignedSnapshot, Snapshot
 from control_plane.contracts.transport import ControlPlaneAway
 from edge_api.auth import Keyring
-from edge_api.identity import ControlPlaneLink
+from edge_api.identity import ControlPlaneLink, Renewal
 from edge_api.key_store import KeyStore
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
 from edge_api.snapshot.client import SyncClient
 from edge_api.snapshot.holder import TableHolder
 from edge_api.snapshot.store import SnapshotStore
-from tests.integration.edge_api.control_plane import ControlPlane
+from tests.integration.edge_api.control_plane import IDENTITY, TOKEN, ControlPlane
 from tests.integration.edge_api.test_keyring import CLIENT, DIGEST
 from tests.integration.edge_api.waiting import until
 from tests.unit.edge_api.builders import MODEL, snapshot
@@ -28,13 +28,13 @@ from tests.unit.edge_api.builders import MODEL, snapshot
 class Following:
     """An edge's sync with what it works on."""
 
-    def __init__(self, link: ControlPlaneLink, directory: Path, metrics: Metrics) -> None:
+    def __init__(self, link: ControlPlaneLink, directory: Path, metrics: Metrics, renewal: Renewal) -> None:
         self.link, self.metrics = link, metrics
         self.holder, self.open_requests = TableHolder(), OpenRequests()
         self.store = SnapshotStore(directory / "snapshot.json")
         self.keyring = Keyring(link, KeyStore(directory / "keys.json"), ManualClock(), metrics, 100, 60)
         self.client = SyncClient(
-            link, self.holder, self.store, self.keyring, self.open_requests, "boot_1", 0.2, metrics)
+            link, self.holder, self.store, self.keyring, self.open_requests, "boot_1", 0.2, metrics, renewal)
 
     @property
     def version(self) -> tuple[int, int] | None:
@@ -47,8 +47,10 @@ class Following:
 
 
 @pytest.fixture
-def edge(link: ControlPlaneLink, tmp_path: Path, metrics: Metrics) -> Following:
-    return Following(link, tmp_path / "state", metrics)
+def edge(link: ControlPlaneLink, tmp_path: Path, metrics: Metrics, token_file: Path,
+         control_plane: ControlPlane) -> Following:
+    renewal = Renewal(link, tmp_path / "state", token_file, [control_plane.url])
+    return Following(link, tmp_path / "state", metrics, renewal)
 
 
 @pytest.fixture
@@ -221,9 +223,63 @@ async def test_while_the_control_plane_is_away_the_table_stays_and_news_come_whe
 
 
 async def test_a_refused_signature_counts_as_away(edge: Following, control_plane: ControlPlane) -> None:
-    control_plane.identities.clear()
+    control_plane.identities[IDENTITY] = SigningKey.generate().public
     with pytest.raises(ControlPlaneAway, match="HTTP 401"):
         await edge.client.poll_once()
+
+
+async def test_an_edge_that_is_not_known_says_so_once_and_serves_on(
+        running: Following, control_plane: ControlPlane) -> None:
+    control_plane.publish(snapshot(version=1))
+    await running.keyring.find(DIGEST, CLIENT)
+    await until(lambda: running.version == (1, 1))
+    with capture_logs() as logs:
+        control_plane.identities.clear()
+        await until(lambda: "does not know this identity" in running.client.problem)
+        await asyncio.sleep(1)
+    assert [line["event"] for line in logs] == ["identity_unknown"]
+    assert "MERIDIAN_ENROLMENT_TOKEN_FILE" in running.client.problem
+    assert running.version == (1, 1)
+    assert running.keyring.cached(DIGEST) is not None
+
+
+async def test_an_edge_that_is_not_known_enrols_again_with_the_same_key_once_it_has_a_new_token(
+        running: Following, control_plane: ControlPlane, token_file: Path) -> None:
+    assert running.link.identity is not None
+    key = running.link.identity.key.public.text
+    control_plane.identities.clear()
+    await until(lambda: "does not know this identity" in running.client.problem)
+    control_plane.tokens = {"another": "edge_again"}
+    await asyncio.to_thread(token_file.write_text, "another\n")
+    control_plane.publish(snapshot(version=4))
+    await until(lambda: running.version == (1, 4), 10)
+    assert control_plane.identities["edge_again"].text == key
+    assert running.client.problem == ""
+
+
+async def test_a_token_that_was_used_or_refused_is_not_shown_again(
+        running: Following, control_plane: ControlPlane, token_file: Path) -> None:
+    control_plane.identities.clear()
+    await until(lambda: "does not know this identity" in running.client.problem)
+    await asyncio.sleep(0.5)
+    assert control_plane.tokens_shown == [TOKEN]  # at its enrolment, and never since
+    await asyncio.to_thread(token_file.write_text, "of somebody else")
+    await until(lambda: len(control_plane.tokens_shown) > 1, 10)
+    refused = control_plane.refused_requests
+    await until(lambda: control_plane.refused_requests >= refused + 2, 15)
+    assert control_plane.tokens_shown == [TOKEN, "of somebody else"]
+
+
+async def test_enrolling_again_keeps_the_keys_that_snapshots_must_be_signed_with(
+        running: Following, control_plane: ControlPlane, token_file: Path) -> None:
+    assert running.link.identity is not None
+    pinned = [key.text for key in running.link.identity.control_plane_keys]
+    control_plane.identities.clear()
+    control_plane.key = SigningKey.generate()  # an impostor that only refuses could otherwise take over
+    control_plane.tokens = {"another": "edge_again"}
+    await asyncio.to_thread(token_file.write_text, "another")
+    await until(lambda: running.link.identity is not None and running.link.identity.name == "edge_again", 10)
+    assert [key.text for key in running.link.identity.control_plane_keys] == pinned
 
 
 async def test_a_disk_that_cannot_store_the_snapshot_does_not_keep_it_from_use(

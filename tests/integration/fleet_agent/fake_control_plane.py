@@ -17,11 +17,15 @@ from control_plane.contracts.agent_sync import (
     DesiredState,
 )
 from control_plane.contracts.clock import SystemClock
-from control_plane.contracts.enrolment import EnrolAnswer, EnrolRequest
+from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, EnrolAnswer, EnrolRequest
 from control_plane.contracts.operator import Problem
 from control_plane.contracts.signing import BadSignature, Nonces, NotSigned, SignedRequest, VerifyKey, claimed_identity
 
 TERMINAL = {CommandState.SUCCEEDED, CommandState.FAILED, CommandState.REJECTED, CommandState.EXPIRED}
+
+
+class UnknownIdentity(Exception):
+    """Nobody of that name is enrolled."""
 
 
 class FakeControlPlane:
@@ -83,13 +87,15 @@ class FakeControlPlane:
             return self._enrol(EnrolRequest.model_validate_json(body))
         try:
             self._check(SignedRequest(method, path, body), headers)
+        except UnknownIdentity:
+            return 401, Problem(code=UNKNOWN_IDENTITY, message="unknown").model_dump_json()
         except (NotSigned, BadSignature) as error:
             return 401, Problem(code="bad_signature", message=str(error)).model_dump_json()
         return self._sync(AgentSyncRequest.model_validate_json(body))
 
     def _check(self, request: SignedRequest, headers: dict[str, str]) -> None:
         if claimed_identity(headers) != self.identity or self.key is None:
-            raise BadSignature("unknown identity")
+            raise UnknownIdentity
         request.check(headers, self.key, SystemClock(), self._nonces)
 
     def _enrol(self, request: EnrolRequest) -> tuple[int, str]:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.contracts import ids
 from control_plane.contracts.agent_sync import CommandState, DeploymentPhase, ObservedDeployment
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.signing import SigningKey
 from control_plane.contracts.transport import ControlPlaneClient, SignatureAuth
-from fleet_agent import sync
+from fleet_agent import identity, sync
 from fleet_agent.core import Observed, Standing
 from fleet_agent.executor import Executor
 from fleet_agent.store import Store
@@ -30,11 +31,12 @@ class Conversation:
     client: ControlPlaneClient
     driven: list[int] = field(default_factory=list)
     observed: list[ObservedDeployment] = field(default_factory=list)
+    renew: sync.Renew = sync.no_renewal
 
     def __post_init__(self) -> None:
         clock = SystemClock()
         self.executor = Executor(self.store, clock, lambda desired: self.driven.append(desired.generation))
-        self.loop = SyncLoop(self.client, self.executor, clock, lambda: self.observed)
+        self.loop = SyncLoop(self.client, self.executor, clock, lambda: self.observed, self.renew)
 
     def look(self, *deployments: ObservedDeployment) -> None:
         self.observed = list(deployments)
@@ -157,6 +159,72 @@ async def test_a_wrong_signature_is_refused_and_changes_nothing(talk: Conversati
     assert await talk.loop.poll() > sync.MIN_PAUSE_S
     assert talk.executor.state.standing is Standing.ASKING
     assert talk.control_plane.requests == []
+
+
+@pytest.fixture
+async def enrolled(control_plane: FakeControlPlane, tmp_path: Path) -> AsyncIterator[Conversation]:
+    """A sync loop of an agent that enrolled with a token, and could again."""
+    token_file = tmp_path / "token"
+    token_file.write_text(control_plane.token)
+    urls, key, clock = [control_plane.url], identity.load_key(tmp_path), SystemClock()
+    given = await identity.enrol(urls, tmp_path, key, token_file)
+    control_plane.next_wait_s = 0.0
+    store = Store(tmp_path / "agent.sqlite")
+    async with ControlPlaneClient(urls, SignatureAuth(given.identity, key, clock)) as client:
+        yield Conversation(
+            control_plane, store, client, renew=identity.Renewal(client, clock, urls, tmp_path, key, token_file))
+    store.close()
+
+
+async def test_an_agent_that_is_not_known_says_so_and_forgets_nothing(enrolled: Conversation) -> None:
+    enrolled.control_plane.desired = examples.desired(4)
+    await enrolled.loop.poll()
+    assert enrolled.loop.problem == ""
+    before = enrolled.executor.state
+    enrolled.control_plane.identity, enrolled.control_plane.key = "identity_other", None
+    assert await enrolled.loop.poll() > sync.MIN_PAUSE_S
+    assert "the control plane does not know this identity" in enrolled.loop.problem
+    assert "MERIDIAN_ENROLMENT_TOKEN_FILE" in enrolled.loop.problem
+    assert enrolled.executor.state == before
+
+
+async def test_an_agent_that_is_not_known_enrols_again_with_a_new_token(
+        enrolled: Conversation, tmp_path: Path) -> None:
+    fake = enrolled.control_plane
+    fake.identity, fake.key, fake.token = "identity_other", None, ids.new_secret("enrol_meridian_test")
+    await asyncio.to_thread((tmp_path / "token").write_text, fake.token)
+    assert await enrolled.loop.poll() == sync.MIN_PAUSE_S
+    assert await enrolled.loop.poll() == sync.MIN_PAUSE_S
+    assert (enrolled.loop.problem, enrolled.executor.state.standing) == ("", Standing.LEADING)
+    kept = identity.load_identity(tmp_path)
+    assert kept is not None
+    assert kept.identity == "identity_other"
+    assert fake.key is not None
+    assert fake.key.text == identity.load_key(tmp_path).public.text
+
+
+async def test_an_agent_does_not_show_a_token_again_that_was_used_or_refused(
+        enrolled: Conversation, tmp_path: Path) -> None:
+    fake = enrolled.control_plane
+    fake.identity, fake.key = "identity_other", None
+    await enrolled.loop.poll()
+    assert fake.key is None  # the token of its enrolment would have been taken
+    await asyncio.to_thread((tmp_path / "token").write_text, stranger := ids.new_secret("enrol_meridian_test"))
+    await enrolled.loop.poll()
+    fake.token = stranger  # refused once, so not shown again
+    assert await enrolled.loop.poll() > sync.MIN_PAUSE_S
+    assert fake.key is None
+
+
+async def test_an_agent_does_not_become_another_fleets(enrolled: Conversation, tmp_path: Path) -> None:
+    fake = enrolled.control_plane
+    fake.identity, fake.key, fake.token = "identity_other", None, ids.new_secret("enrol_meridian_test")
+    fake.fleet_id = "other-a"
+    await asyncio.to_thread((tmp_path / "token").write_text, fake.token)
+    assert await enrolled.loop.poll() > sync.MIN_PAUSE_S
+    kept = identity.load_identity(tmp_path)
+    assert kept is not None
+    assert (kept.identity, kept.subject) == ("identity_test", "test-a")
 
 
 async def test_a_poll_waits_as_long_as_it_was_told(talk: Conversation) -> None:
