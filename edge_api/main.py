@@ -8,6 +8,7 @@ import asyncio
 import fcntl
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -68,6 +69,7 @@ class Edge:
     sync: SyncClient
     metrics: Metrics
     services: Services
+    upstream_tls: ssl.SSLContext | None
 
     def problem(self) -> str:
         """What keeps this edge from its control plane; empty if nothing does."""
@@ -76,6 +78,8 @@ class Edge:
 
 def main() -> None:
     """Runs one edge until it is told to stop."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)  # uvicorn takes both while it serves, and gives them back at the end
     logs.configure("edge")
     try:
         settings = Settings()
@@ -86,8 +90,6 @@ def main() -> None:
         sys.exit(f"meridian edge: {faults}")
     except (CannotStart, OSError, ValueError) as error:
         sys.exit(f"meridian edge: {error}")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)  # uvicorn takes both while it serves, and gives them back at the end
     serve(edge)
 
 
@@ -111,9 +113,9 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     """The edge with all that its disk remembers. Opens no connection.
 
     Raises:
-        OSError, ValueError: the state directory cannot be used.
+        CannotStart, OSError, ValueError: the state directory or the file of authorities cannot be used.
     """
-    state_dir, metrics = settings.state_dir, Metrics()
+    state_dir, metrics, upstream_tls = settings.state_dir, Metrics(), _authorities(settings.upstream_ca_file)
     link, holder, open_requests = ControlPlaneLink(settings.control_plane_urls, clock), TableHolder(), OpenRequests()
     store = SnapshotStore(state_dir / "snapshot.json")
     known = identity.load(state_dir)
@@ -136,7 +138,8 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
         services=Services(
             table=holder, keyring=keyring, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
             outbox=outbox, open_requests=open_requests, clock=clock, limits=_limits(settings), metrics=metrics,
-            session_key=session_key))
+            session_key=session_key),
+        upstream_tls=upstream_tls)
 
 
 def serve(edge: Edge) -> None:
@@ -151,7 +154,8 @@ def serve(edge: Edge) -> None:
 
     app = build_app(ColdParts(edge.holder, edge.open_requests, edge.metrics, edge.problem, hot_routes), lifespan)
     server = uvicorn.Server(uvicorn.Config(
-        app, host=settings.host, port=settings.port, loop="uvloop", http=hot_protocol(HotPath(edge.services)),
+        app, host=settings.host, port=settings.port, loop="uvloop",
+        http=hot_protocol(HotPath(edge.services, edge.upstream_tls)),
         ws="none", lifespan="on", access_log=False, log_config=None, proxy_headers=False, server_header=False,
         backlog=settings.backlog, timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_grace_s))
@@ -197,6 +201,14 @@ async def living(edge: Edge) -> AsyncIterator[None]:
     log.info("edge_stopped")
 
 
+def _authorities(file: Path | None) -> ssl.SSLContext | None:
+    """Whom to trust upstream, if that is not left to this machine."""
+    try:
+        return None if file is None else ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise CannotStart(f"MERIDIAN_UPSTREAM_CA_FILE: no certificates can be read from {file}: {error}") from error
+
+
 def _open_outbox(settings: Settings, clock: Clock, metrics: Metrics) -> Outbox:
     """The outbox, repaired, with a provisional record for each request that died with an earlier process."""
     directory = settings.state_dir / "outbox"
@@ -214,7 +226,7 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         max_body_bytes=settings.max_body_bytes, max_attempts=settings.max_attempts,
         connect_timeout_s=settings.connect_timeout_s, first_byte_timeout_s=settings.first_byte_timeout_s,
-        idle_timeout_s=settings.idle_timeout_s)
+        idle_timeout_s=settings.idle_timeout_s, keep_alive_s=settings.keep_alive_s)
 
 
 def _leave(number: int, _: FrameType | None) -> None:

@@ -41,6 +41,9 @@ class Settings(BaseSettings):
         description="Unshipped usage kept on disk. Beyond it requests are refused (503) rather than unmetered.")
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1024, description="Longest request body; 413 beyond it.")
     max_attempts: int = Field(3, ge=1, description="Datacenters that one request may try.")
+    upstream_ca_file: Path | None = Field(
+        None, description="PEM file with the authorities that datacenters' certificates must come from; without it "
+                          "this machine's own are trusted.")
     connect_timeout_s: float = Field(2.0, gt=0, description="How long a connection to a datacenter may take.")
     first_byte_timeout_s: float = Field(
         300.0, gt=0, description="How long a datacenter may be silent before its answer begins.")

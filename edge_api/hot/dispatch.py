@@ -18,7 +18,7 @@ from edge_api import errors
 from edge_api.errors import Refusal
 from edge_api.hot import respond
 from edge_api.hot.answer import BadAnswer, read_answer
-from edge_api.hot.failure import Failure, FailureKind, give_up, judge
+from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.meter import StreamMeter
 from edge_api.hot.relay import StreamRelay
@@ -44,11 +44,9 @@ class Client(Protocol):
 
     def common_headers(self) -> bytes: ...
 
-    def refuse(self, refused: Refusal) -> None: ...
+    def refuse(self, refused: Refusal, datacenter: bytes = b"") -> None: ...
 
     def finish(self, status: int) -> None: ...
-
-    def break_off(self) -> None: ...
 
 
 class Dispatch:
@@ -56,7 +54,7 @@ class Dispatch:
 
     __slots__ = ("_attempts", "_body", "_client", "_connecting", "_connection", "_datacenter_id", "_excluded",
                  "_failures", "_headers", "_hot", "_journal", "_model", "_relay", "_request",
-                 "_route", "_services", "_session", "_size", "_status", "_team_id", "_timer",
+                 "_route", "_services", "_session", "_size", "_status", "_team_id",
                  "_was_refreshed", "write")
 
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel,
@@ -74,7 +72,6 @@ class Dispatch:
         self._datacenter_id = ""
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._relay: StreamRelay | None = None
         self._was_refreshed = False
         self._status, self._size = 0, 0
@@ -154,7 +151,7 @@ class Dispatch:
             self._services.chooser.succeeded(self._datacenter_id)
             self._leave_attempt(self._status)
             self._journal.settle(Outcome.COMPLETED, NOTHING_DELIVERED, judged.status, self._attempts)
-            self._client.refuse(judged)
+            self._client.refuse(judged, respond.datacenter_header(self._datacenter_id))
 
     def on_lost(self, reason: str, answered: bool) -> None:
         connection, self._connection = self._connection, None
@@ -167,9 +164,9 @@ class Dispatch:
     # the owner of a stream
 
     def stream_started(self) -> bytes:
-        self._cancel_timer()
+        self._hot.first_byte.stop(self)
         self._journal.first_byte()
-        return respond.stream_head(self._client.common_headers(), self._client.chunked)
+        return respond.stream_head(self._headers_of_answer(), self._client.chunked)
 
     def stream_completed(self, counts: Counts, finish_reason: str) -> None:
         self._connection = None  # the relay reads the rest of its body, then the pool has it back
@@ -184,10 +181,6 @@ class Dispatch:
     def stream_written(self) -> None:
         self._client.finish(200)
 
-    def client_stalled(self) -> None:
-        self.client_gone()
-        self._client.break_off()
-
     def attempt_failed(self, failure: Failure) -> None:
         """Nothing of this attempt was answered: goes elsewhere, or tells the client."""
         self._note_failure(failure)
@@ -195,7 +188,7 @@ class Dispatch:
         self._failures.append(failure)
         self._excluded |= {self._datacenter_id}
         self._forget_answer()
-        route = self._elsewhere() if failure.may_go_elsewhere else None
+        route = self._elsewhere() if may_go_elsewhere(self._failures) else None
         if route is not None:
             self._services.metrics.retried()
             self._try(route)
@@ -240,9 +233,7 @@ class Dispatch:
 
     def _send(self, connection: UpstreamConnection, route: Route) -> None:
         self._connection = connection
-        self._cancel_timer()
-        self._timer = asyncio.get_running_loop().call_later(
-            self._services.limits.first_byte_timeout_s, self._first_byte_is_late)
+        self._hot.first_byte.start(self, self._first_byte_is_late)
         connection.send(self._head(route), self._request.pieces, self._request.length, self)
 
     def _head(self, route: Route) -> bytes:
@@ -266,12 +257,15 @@ class Dispatch:
         self._journal.first_byte()
         self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
                              answer.cost)
-        self.write(respond.unary(self._client.common_headers(), answer.body))
+        self.write(respond.unary(self._headers_of_answer(), answer.body))
         self._client.finish(200)
 
+    def _headers_of_answer(self) -> bytes:
+        return respond.datacenter_header(self._datacenter_id) + self._client.common_headers()
+
     def _first_byte_is_late(self) -> None:
-        self._timer = None
-        self.attempt_failed(Failure(FailureKind.SLOW, self._status))
+        if self._connection is not None:
+            self.attempt_failed(Failure(FailureKind.SLOW, self._status))
 
     def _note_failure(self, failure: Failure) -> None:
         self._services.metrics.upstream_failed(self._datacenter_id, failure.kind)
@@ -279,8 +273,8 @@ class Dispatch:
             self._services.chooser.failed(self._datacenter_id)
 
     def _leave_attempt(self, status: int) -> None:
-        """Whatever became of it, the attempt is over: its connection, its timer and its place in the count are free."""
-        self._cancel_timer()
+        """Whatever became of it, the attempt is over: its connection, its wait and its place in the count are free."""
+        self._hot.first_byte.stop(self)
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -294,8 +288,3 @@ class Dispatch:
     def _forget_answer(self) -> None:
         self._status, self._size, self._headers = 0, 0, {}
         self._body.clear()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

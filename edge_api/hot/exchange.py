@@ -68,10 +68,6 @@ class ClientSide(Protocol):
         """The answer is written whole."""
         ...
 
-    def abort(self) -> None:
-        """Drops the connection, so that the client sees a broken answer."""
-        ...
-
 
 class _Ignored:
     """uvicorn wakes its own request cycles with an event; this path has nobody to wake."""
@@ -164,14 +160,15 @@ class Exchange:
                 + respond.identity_headers(self.request_id, self._team_id)
                 + (b"" if self.keep_alive else b"connection: close\r\n"))
 
-    def refuse(self, refused: Refusal) -> None:
-        """Answers with an error. A body that has not come whole is read and dropped, then the connection closes."""
+    def refuse(self, refused: Refusal, datacenter: bytes = b"") -> None:
+        """Answers with an error. A body that has not come whole is read and dropped, then the connection closes.
+        `datacenter` is the header that names whose error it is, if it is one's."""
         if self.phase is Phase.DONE:
             return
         if not self.body_complete:
             self.keep_alive = False
         self._body.clear()
-        self.write(respond.refusal(self.common_headers(), refused))
+        self.write(respond.refusal(datacenter + self.common_headers(), refused))
         self.finish(refused.status)
 
     def finish(self, status: int) -> None:
@@ -181,12 +178,6 @@ class Exchange:
         self._dispatch = None  # each knows the other: without this every request were work for the garbage collector
         self.response_complete = True
         self._client.finished(self)
-
-    def break_off(self) -> None:
-        """Ends an answer that cannot be ended honestly in any other way."""
-        self._move(Phase.DONE)
-        self.response_complete = True
-        self._client.abort()
 
     # admission
 
@@ -254,8 +245,9 @@ class Exchange:
         principal = self.principal
         if principal is None:
             raise RuntimeError("a body was taken before its key was checked")
-        asked = chat.parse(body, principal.always_usage)
-        model = self._model(asked.fields.model)
+        fields, options = chat.read(body)
+        model = self._model(fields.model)
+        asked = chat.prepare(body, fields, options, principal.always_usage, model.default_max_tokens)
         self._move(Phase.UPSTREAM)
         self._dispatch = Dispatch(self, self._hot, principal, model, asked)
         self._dispatch.begin()

@@ -41,8 +41,12 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     retry_after_s: float | None = None
 
     @property
-    def may_go_elsewhere(self) -> bool:
-        return self.kind is not FailureKind.SLOW
+    def may_be_the_requests_own(self) -> bool:
+        """Whether the request itself may be what the engine cannot bear: it answered, and failed while it did.
+
+        Source: a prompt beyond the context window, and a bad JSON schema, are plain 500s of Dynamo.
+        """
+        return self.kind is FailureKind.BROKEN and self.status not in (0, 502, 504)
 
     @property
     def counts_against_datacenter(self) -> bool:
@@ -77,6 +81,14 @@ def judge_stream_error(code: int | str | None) -> Failure:
     status = int(code) if code is not None and str(code).isdigit() else 500
     kind = FailureKind.OVERLOADED if status in OVERLOADED_STATUSES else FailureKind.BROKEN
     return Failure(kind, status)
+
+
+def may_go_elsewhere(failures: list[Failure]) -> bool:
+    """Whether a request that failed like this, in turn, may be tried in one more datacenter. Never if its prompt was
+    accepted and is merely slow; once only if it may be what breaks them."""
+    if failures[-1].kind is FailureKind.SLOW:
+        return False
+    return sum(failure.may_be_the_requests_own for failure in failures) < 2
 
 
 def give_up(failures: list[Failure]) -> Refusal:

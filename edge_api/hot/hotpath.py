@@ -1,5 +1,8 @@
 """What all connections of the hot path share."""
 
+import ssl
+
+from edge_api.hot.deadlines import Deadlines
 from edge_api.hot.services import Services
 from edge_api.upstream.pool import PoolLimits, UpstreamPool
 
@@ -7,14 +10,19 @@ DefaultHeaders = list[tuple[bytes, bytes]]
 
 
 class HotPath:
-    """Owns the upstream connections, and the server's own headers as bytes."""
+    """Owns the upstream connections, the waits of all requests and clients, and the server's own headers as bytes."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, tls: ssl.SSLContext | None = None) -> None:
         limits = services.limits
         self.services = services
         self.pool = UpstreamPool(PoolLimits(
             connect_timeout_s=limits.connect_timeout_s, idle_s=limits.pool_idle_s, max_idle=limits.pool_max_idle,
-            max_open=limits.pool_max_open), services.clock)
+            max_open=limits.pool_max_open), services.clock, tls)
+        self.first_byte = Deadlines(limits.first_byte_timeout_s)
+        self.head_arrival = Deadlines(limits.header_timeout_s)
+        self.body_pause = Deadlines(limits.body_pause_s)
+        self.idle_client = Deadlines(limits.keep_alive_s)
+        self.stalled_client = Deadlines(limits.client_stall_timeout_s)
         self._headers: DefaultHeaders = []
         self._rendered = b""
 

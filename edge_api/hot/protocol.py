@@ -42,9 +42,11 @@ class EdgeProtocol(HttpToolsProtocol):
         self.active: Exchange | None = None
         self.client_address = ""
         self._head_bytes = 0
-        self._is_in_head = self._is_arriving = False
-        self._arrival_timer: asyncio.TimerHandle | None = None
+        self._is_in_head = self._is_arriving = self._is_watched = self._is_leaving = False
+        self._arrives_since_s = 0.0
         self._is_deaf = False
+        self._unread_bytes = 0
+        self._forget_idle = self.hot.idle_client.stop
 
     # asyncio.Protocol
 
@@ -52,14 +54,13 @@ class EdgeProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.client_address = self.client[0] if self.client else ""
         self.write = transport.write
-        # A connection that never sends anything ends like an idle one.
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.hot.services.limits.header_timeout_s, self.timeout_keep_alive_handler)
+        self.hot.head_arrival.start(self, self._head_is_late)
+        self._is_watched = True
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        self._unset_keepalive_if_required()
+        self._forget_idle(self)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -69,11 +70,13 @@ class EdgeProtocol(HttpToolsProtocol):
         else:
             if self.active is not None:
                 self.active.advance()
-            if self._is_arriving or self._arrival_timer is not None:
+            if self._is_arriving or self._is_watched:
                 self._watch_arrival(len(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
+        self._forget_idle(self)
+        self.hot.stalled_client.stop(self)
         super().connection_lost(exc)
         active, self.active = self.active, None
         if active is not None:
@@ -82,11 +85,13 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._watch_reader()
         if self.active is not None:
             self.active.write_paused()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.hot.stalled_client.stop(self)
         if self.active is not None:
             self.active.write_resumed()
 
@@ -106,8 +111,8 @@ class EdgeProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= self.hot.services.limits.max_pipelined:
             raise _TooManyPipelined("too many requests are pipelined")
         self._is_in_head = False
-        if self._arrival_timer is not None:
-            self._stop_watching()  # the head came in time; the body has a deadline of its own
+        if self._is_watched:
+            self._stop_watching()  # the head came in time; the body has deadlines of its own
         if self.url.partition(b"?")[0] in HOT_PATHS and self.parser.get_method() == b"POST":
             self._begin_hot()
             return
@@ -151,15 +156,33 @@ class EdgeProtocol(HttpToolsProtocol):
             return
         self.server_state.total_requests += 1
         if exchange.body_complete:
-            self.transport.close()
+            self._close()
         else:
             self._linger()
 
-    def abort(self) -> None:
-        self.active = None
-        self.transport.abort()
-
     # uvicorn's side
+
+    def on_response_complete(self) -> None:
+        # As uvicorn's, but the wait of an idle client is one of many, not a timer of its own.
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._is_leaving and not self._is_arriving:
+            self._close()
+        else:
+            self.hot.idle_client.start(self, self._close)
+            if self._is_arriving:
+                self._watch_head()
+
+    def shutdown(self) -> None:
+        self._is_leaving = True
+        if self._is_arriving and not self._is_deaf:
+            self.loop.call_later(self.hot.services.limits.leaving_arrival_s, self._arrives_too_late)
+        else:
+            super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(errors.INVALID_HTTP, msg)
@@ -175,7 +198,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _begin_hot(self) -> None:
         chunked = self.parser.get_http_version() != "1.0"
-        exchange = Exchange(self, self.hot, dict(self.headers), chunked and self.parser.should_keep_alive(), chunked)
+        keep_alive = chunked and self.parser.should_keep_alive() and not self._is_leaving
+        exchange = Exchange(self, self.hot, dict(self.headers), keep_alive, chunked)
         before, self.cycle = self.cycle, cast(RequestResponseCycle, exchange)
         if before is None or before.response_complete:
             self.active = exchange
@@ -222,10 +246,28 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
-        self._arrival_timer = self.loop.call_later(self.hot.services.limits.linger_s, self.transport.close)
+        self.loop.call_later(self.hot.services.limits.linger_s, self._close)
+
+    def _close(self) -> None:
+        """Closes the connection once the client has read what is written; it has its time for that, and no more."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self.hot.stalled_client.start(self, self._reader_stalls)
+
+    def _reader_stalls(self) -> None:
+        """A client that has read some of its answer meanwhile is merely slow. `connection_lost` settles the rest."""
+        if self.transport.get_write_buffer_size() < self._unread_bytes:
+            self._watch_reader()
+        else:
+            log.info("client_stalled", unread_bytes=self._unread_bytes)
+            self.transport.abort()
 
     def _watch_arrival(self, size: int = 0) -> None:
-        """A request that is still coming in has a deadline, and its head a bound: counted by reads, which is exact
+        """A request that is still coming in has deadlines, and its head a bound: counted by reads, which is exact
         enough and costs a request that comes in one read nothing."""
         limits = self.hot.services.limits
         if self._is_in_head:
@@ -235,20 +277,51 @@ class EdgeProtocol(HttpToolsProtocol):
                 return
         if not self._is_arriving:
             self._stop_watching()
-        elif self._arrival_timer is None and not self.pipeline:
-            in_body = self.cycle is not None and not self.cycle.response_complete
-            self._arrival_timer = self.loop.call_later(
-                limits.body_timeout_s if in_body else limits.header_timeout_s, self._arrival_is_late)
+        elif self.cycle is None or self.cycle.response_complete:
+            self._watch_head()
+        elif self.active is None or (self.active.is_unsent and not self.pipeline):
+            self._watch_body(limits.body_timeout_s)  # not what arrives behind a request that is being answered
+
+    def _watch_head(self) -> None:
+        """A head has one deadline, however it trickles in."""
+        if not self._is_watched:
+            self._is_watched = True
+            self.hot.head_arrival.start(self, self._head_is_late)
+
+    def _watch_body(self, longest_s: float) -> None:
+        """A body may take as long as it keeps coming, up to `longest_s` in all."""
+        if not self._is_watched:
+            self._is_watched, self._arrives_since_s = True, self.loop.time()
+        elif self.loop.time() - self._arrives_since_s > longest_s:
+            self._arrival_is_late()
+            return
+        self.hot.body_pause.start(self, self._arrival_is_late)
+
+    def _head_is_late(self) -> None:
+        """Whoever has sent nothing at all is not told that it was too slow."""
+        if self._is_arriving:
+            self._arrival_is_late()
+        else:
+            self._close()
 
     def _arrival_is_late(self) -> None:
-        self._arrival_timer = None
         if not self.transport.is_closing():
             self._refuse(errors.REQUEST_TIMEOUT, "the request did not come in whole in time")
 
+    def _arrives_too_late(self) -> None:
+        """The edge ends, and a request has not come in whole: it is not served; what is being answered is."""
+        if not self._is_arriving or self.transport.is_closing():
+            return
+        if self.active is None or (self.active.is_unsent and not self.pipeline):
+            self._refuse(errors.NOT_READY, "this edge is being stopped; the request had not come in whole")
+        else:
+            self.active.keep_alive = False
+
     def _stop_watching(self) -> None:
-        if self._arrival_timer is not None:
-            self._arrival_timer.cancel()
-            self._arrival_timer = None
+        if self._is_watched:
+            self._is_watched = False
+            self.hot.head_arrival.stop(self)
+            self.hot.body_pause.stop(self)
 
 
 def hot_protocol(hot: HotPath) -> type[EdgeProtocol]:

@@ -43,10 +43,6 @@ class StreamOwner(Protocol):
         """The last byte was written."""
         ...
 
-    def client_stalled(self) -> None:
-        """The client has not read for too long."""
-        ...
-
     def attempt_failed(self, failure: Failure) -> None:
         """The stream broke before anything of it was answered."""
         ...
@@ -166,13 +162,11 @@ class StreamRelay:
         self._owner.stream_written()
 
     def _watch(self) -> None:
-        """Comes by once a period: ends what has stood still for a whole one."""
+        """Comes by once a period: ends what has been silent for a whole one."""
         self._timer = None
         if self._is_over:
             self._connection.abandon(self)
-        elif self._is_quiet and self.is_paused:
-            self._owner.client_stalled()
-        elif self._is_quiet:
+        elif self._is_quiet and not self.is_paused:  # while it is paused the client is what stands still
             self.meter.fail("upstream datacenter fell silent")
             self._close(b"")
         else:

@@ -39,8 +39,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     length: int
 
 
-def parse(body: bytes, always_usage: bool) -> ChatRequest:
-    """The request in a body.
+def read(body: bytes) -> tuple[ChatFields, StreamOptions | None]:
+    """What the edge reads of a body.
 
     Raises:
         Refusal: the body is no UTF-8 or no JSON, or a field that the edge reads has a wrong type.
@@ -55,8 +55,13 @@ def parse(body: bytes, always_usage: bool) -> ChatRequest:
         raise _wrong_field(str(error), "") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refusal(errors.INVALID_JSON, f"the body is not valid JSON: {error}") from None
-    streamed = bool(fields.stream)
-    options, pieces = _options(fields), upstream_body(body, fields)
+    return fields, _options(fields)
+
+
+def prepare(body: bytes, fields: ChatFields, options: StreamOptions | None, always_usage: bool,
+            default_max_tokens: int | None) -> ChatRequest:
+    """The request of a body that was read to `fields` and `options`, for a model with that default limit."""
+    streamed, pieces = bool(fields.stream), upstream_body(body, fields, default_max_tokens)
     return ChatRequest(
         fields=fields,
         streamed=streamed,

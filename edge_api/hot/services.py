@@ -104,9 +104,11 @@ class HotMetrics(Protocol):
 class Limits:
     """Sizes in bytes, times in seconds.
 
-    `first_byte_timeout_s` is how long a datacenter may be silent before its answer begins, `idle_timeout_s` between two
-    pieces of it; `client_stall_timeout_s` how long a client may leave its answer unread; `pool_idle_s` how long an
-    upstream connection is kept without use.
+    `header_timeout_s` is how long a request's head may take, `body_pause_s` how long a client may pause within a body,
+    `body_timeout_s` how long a body may take in all; `keep_alive_s` how long a client's connection is kept without use,
+    `client_stall_timeout_s` how long a client may leave its answer unread; `leaving_arrival_s` how long a request may
+    still arrive once the edge ends. `first_byte_timeout_s` is how long a datacenter may be silent before its answer
+    begins, `idle_timeout_s` between two pieces of it; `pool_idle_s` how long its connection is kept without use.
     """
 
     max_body_bytes: int = 32 * MEBIBYTE
@@ -116,7 +118,10 @@ class Limits:
     max_pipelined: int = 8
     max_attempts: int = 3
     header_timeout_s: float = 15.0
-    body_timeout_s: float = 120.0
+    body_pause_s: float = 30.0
+    body_timeout_s: float = 600.0
+    keep_alive_s: float = 75.0
+    leaving_arrival_s: float = 2.0
     connect_timeout_s: float = 2.0
     first_byte_timeout_s: float = 300.0
     idle_timeout_s: float = 120.0

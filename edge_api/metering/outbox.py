@@ -57,6 +57,7 @@ class Outbox:
         self._dirty, self._syncing = asyncio.Event(), asyncio.Lock()
         self._number = max(self._sizes, default=0)
         self._offset = 0
+        self._unlisted: Path | None = None
         self._fd = self._new_segment()
         self.durable = self._carried_to = self.written
 
@@ -166,7 +167,7 @@ class Outbox:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._number += 1
         self._sizes[self._number] = 0
-        self._unlisted: Path | None = self.directory
+        self._unlisted = self.directory
         return descriptor
 
     def _is_free(self, number: int) -> bool:

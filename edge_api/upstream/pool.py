@@ -53,10 +53,10 @@ class _Frontend:
 class UpstreamPool:
     """All connections of this process to frontends."""
 
-    def __init__(self, limits: PoolLimits, clock: Clock) -> None:
-        self._limits, self._clock = limits, clock
+    def __init__(self, limits: PoolLimits, clock: Clock, tls: ssl.SSLContext | None = None) -> None:
+        """`tls` says whom to trust; null trusts this machine's own authorities. Names are verified either way."""
+        self._limits, self._clock, self._tls = limits, clock, tls
         self._frontends: dict[Address, _Frontend] = {}
-        self._tls: ssl.SSLContext | None = None
 
     def take(self, address: Address) -> UpstreamConnection | None:
         """An idle connection, or none."""

@@ -16,6 +16,7 @@ from infra.local.valkey import Valkey
 # What a child may see of our environment; everything else is Meridian's own to say.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 EDGE_GRACE_S = 30.0
+EDGE_SHUTDOWN_GRACE_S = 20  # what is cut after it is settled and shipped before the edge's own grace is over
 AGENT_GRACE_S = 45.0
 
 
@@ -113,7 +114,8 @@ def edge(layout: Layout, shape: Shape, index: int) -> ProcessSpec:
     return ProcessSpec(
         name=f"edge-{index}",
         argv=(meridian(), "edge"),
-        env=_machine(shape, layout.edge(index)) | _listen(shape.ports.edge(index)),
+        env=_machine(shape, layout.edge(index)) | _listen(shape.ports.edge(index)) | {
+            "MERIDIAN_SHUTDOWN_GRACE_S": str(EDGE_SHUTDOWN_GRACE_S)},
         log_path=layout.log(f"edge-{index}"),
         cwd=str(layout.edge(index)),
         stop_grace_s=EDGE_GRACE_S,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -265,6 +266,29 @@ async def test_wrong_settings_end_the_edge_with_one_line(
         await edge.start(ready=False)
     assert edge.log().startswith("meridian edge: ")
     assert line in edge.log()
+    assert "Traceback" not in edge.log()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_while_the_disk_is_read_is_a_quiet_end(tmp_path: Path, number: signal.Signals) -> None:
+    outbox = tmp_path / "edge" / "outbox"
+    outbox.mkdir(parents=True)
+    os.mkfifo(outbox / "0000000001.seg")  # nobody writes: the start stands still where it reads the outbox
+    edge = EdgeProcess(tmp_path, "http://127.0.0.1:1")
+    starting = asyncio.create_task(edge.start(ready=False))
+    await until(lambda: (tmp_path / "edge" / "lock").exists(), 10)
+    await asyncio.sleep(0.3)
+    assert await edge.stop(number) == 0
+    with pytest.raises(AssertionError):
+        await starting
+    assert edge.log() == ""
+
+
+async def test_an_edge_whose_authorities_cannot_be_read_says_so(tmp_path: Path) -> None:
+    edge = EdgeProcess(tmp_path, "http://127.0.0.1:1", upstream_ca_file=tmp_path / "nowhere.pem")
+    with pytest.raises(AssertionError):
+        await edge.start(ready=False)
+    assert "nowhere.pem" in edge.log()
     assert "Traceback" not in edge.log()
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_api.settings import Settings
 from infra.local import processes
 from infra.local.child import ProcessSpec
 from infra.local.layout import Layout, Secrets
@@ -89,6 +90,14 @@ def test_settings_and_proxies_of_the_caller_do_not_leak_into_children() -> None:
 def test_the_edge_enrols_with_the_file_that_provisioning_writes() -> None:
     spec = processes.edge(LAYOUT, SHAPE, 1)
     assert spec.env["MERIDIAN_ENROLMENT_TOKEN_FILE"] == str(processes.enrolment_file(LAYOUT.edge(1)))
+
+
+def test_the_edge_ends_by_itself_before_it_is_killed() -> None:
+    """What it cuts it must still settle and ship."""
+    spec = processes.edge(LAYOUT, SHAPE, 0)
+    settings = Settings(control_plane_urls=["http://x"], state_dir=LAYOUT.edge(0))
+    cut_after_s = int(spec.env["MERIDIAN_SHUTDOWN_GRACE_S"])
+    assert cut_after_s + settings.last_ship_s < spec.stop_grace_s
 
 
 def test_a_missing_program_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

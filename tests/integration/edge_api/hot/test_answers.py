@@ -1,14 +1,19 @@
 """What a client gets of a healthy datacenter, and what is metered of it."""
 
+from typing import Any
+
+import pytest
+
 from control_plane.contracts.pricing import rate, usd_text
 from control_plane.contracts.usage import MeterSource, Outcome, UsageOpen
-from tests.integration.edge_api.hot.conftest import HOME, EdgeUnderTest
+from tests.integration.edge_api.hot.conftest import HOME, OTHER, EdgeUnderTest
 from tests.integration.edge_api.hot.datacenter import (
     DONE,
     Datacenter,
     Upcall,
     chunk,
     final_usage,
+    refuses,
     stream_of,
     streams,
     whole_answer,
@@ -156,6 +161,31 @@ async def test_every_answer_names_itself_and_who_is_billed(edge: EdgeUnderTest) 
     assert answer.headers["x-request-id"] == f"req_{record.request_id.hex}"
     assert answer.headers["x-generation-id"] == f"gen_{record.request_id.hex}"
     assert answer.headers["x-billed-team"] == "team_1"
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}])
+async def test_an_answer_names_its_datacenter(edge: EdgeUnderTest, home: Datacenter, fields: dict[str, Any]) -> None:
+    home.script = refuses(503)
+    edge.prefer_home()
+    assert (await edge.client.ask(**fields)).headers["x-meridian-datacenter"] == OTHER
+    home.script = refuses(400)
+    assert (await edge.client.ask(**fields)).headers["x-meridian-datacenter"] == HOME
+
+
+async def test_an_error_of_the_edges_own_names_no_datacenter(edge: EdgeUnderTest, home: Datacenter) -> None:
+    home.script = refuses(500)
+    assert "x-meridian-datacenter" not in (await edge.client.ask()).headers
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}, {"max_tokens": None}])
+async def test_a_request_without_a_limit_asks_for_the_models_default(
+        edge: EdgeUnderTest, home: Datacenter, fields: dict[str, Any]) -> None:
+    given = edge.holder.snapshot
+    assert given is not None
+    models = [model.model_copy(update={"default_max_tokens": 77}) for model in given.models]
+    edge.holder.take(given.model_copy(update={"version": given.version + 1, "models": models}))
+    assert (await edge.client.ask(**fields)).status == 200
+    assert home.seen[0].body["max_tokens"] == 77
 
 
 async def test_a_stream_forbids_buffering_on_the_way(edge: EdgeUnderTest) -> None:

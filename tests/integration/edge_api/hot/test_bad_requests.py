@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ from control_plane.contracts.keys import Scope
 from control_plane.contracts.usage import UsageOpen, UsageRecord
 from edge_api.hot.services import OutboxFull
 from tests.integration.edge_api.hot.client import request
-from tests.integration.edge_api.hot.conftest import EdgeUnderTest
-from tests.integration.edge_api.hot.datacenter import Datacenter
+from tests.integration.edge_api.hot.conftest import LIMITS, EdgeUnderTest
+from tests.integration.edge_api.hot.datacenter import Datacenter, chunk, streams
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -240,6 +242,36 @@ async def test_a_head_that_does_not_end_is_408(edge: EdgeUnderTest, begin: bytes
 async def test_a_body_that_does_not_end_is_408(edge: EdgeUnderTest) -> None:
     async with edge.client.connection() as connection:
         await connection.send(request(edge.client.key, b"{", length=10))
+        assert (await connection.read_answer()).status == 408
+
+
+async def test_a_body_that_keeps_coming_may_take_longer_than_a_pause(edge: EdgeUnderTest) -> None:
+    whole = edge.client.request()
+    async with edge.client.connection() as connection:
+        await connection.send(whole[:-4])
+        for at in range(-4, 0):
+            await asyncio.sleep(0.5)
+            await connection.send(whole[at:at + 1 or None])
+        assert (await connection.read_answer()).status == 200
+
+
+@pytest.mark.parametrize("limits", [replace(LIMITS, body_timeout_s=0.5)])
+async def test_a_body_that_trickles_in_for_ever_is_408(edge: EdgeUnderTest) -> None:
+    async with edge.client.connection() as connection:
+        await connection.send(request(edge.client.key, b"{", length=1000))
+        with suppress(ConnectionError):
+            for _ in range(10):
+                await asyncio.sleep(0.1)
+                await connection.send(b" ")
+        assert (await connection.read_answer()).status == 408
+
+
+async def test_half_a_request_behind_a_stream_does_not_end_it(edge: EdgeUnderTest, home: Datacenter) -> None:
+    home.script = streams(*(chunk(" a", [n], completion=n) for n in range(1, 30)),
+                          chunk("", [], finish="stop", completion=29), pause_s=0.05)
+    async with edge.client.connection() as connection:
+        await connection.send(edge.client.request(stream=True) + edge.client.request()[:60])
+        assert (await connection.read_answer()).events[-1] == "[DONE]"
         assert (await connection.read_answer()).status == 408
 
 

@@ -7,7 +7,16 @@ import pytest
 
 from control_plane.contracts.usage import Attempt, Outcome
 from tests.integration.edge_api.hot.conftest import HOME, OTHER, EdgeUnderTest
-from tests.integration.edge_api.hot.datacenter import DONE, Datacenter, Upcall, chunk, refuses, streams, whole_answer
+from tests.integration.edge_api.hot.datacenter import (
+    DONE,
+    Datacenter,
+    Script,
+    Upcall,
+    chunk,
+    refuses,
+    streams,
+    whole_answer,
+)
 
 ERROR_EVENT = b'data: {"error":{"message":"no instances","type":"x","code":503}}\n\n'
 
@@ -147,6 +156,17 @@ async def test_one_tenants_500_does_not_eject_the_datacenter(edge: EdgeUnderTest
     seen = len(home.seen)
     await edge.client.ask()
     assert len(home.seen) == seen + 1
+
+
+@pytest.mark.parametrize("script", [
+    refuses(500), streams(b'data: {"error":{"message":"x","code":500}}\n\n')])
+async def test_a_request_that_breaks_every_datacenter_is_tried_in_two(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter, script: Script) -> None:
+    home.script = other.script = script
+    edge.route_to(us_east_1=10_000, eu_north_1=100, ap_south_1=1)
+    answer = await edge.client.ask(stream=True)
+    assert (answer.status, answer.error["code"]) == (502, "upstream_unavailable")
+    assert len((await edge.record()).attempts) == 2
 
 
 async def test_the_first_byte_deadline_is_504_and_the_prompt_is_not_sent_again(

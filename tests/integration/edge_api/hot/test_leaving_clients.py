@@ -3,10 +3,12 @@
 import asyncio
 import time
 
+import pytest
+
 from control_plane.contracts.pricing import rate, usd_text
 from control_plane.contracts.usage import MeterSource, Outcome
 from tests.integration.edge_api.hot.conftest import HOME, EdgeUnderTest, until
-from tests.integration.edge_api.hot.datacenter import Datacenter, Upcall, chunk, streams
+from tests.integration.edge_api.hot.datacenter import Datacenter, Upcall, chunk, streams, whole_answer
 from tests.unit.edge_api.builders import PRICE
 
 
@@ -170,4 +172,74 @@ async def test_on_shutdown_an_answer_tells_that_the_connection_closes(edge: Edge
         await asyncio.sleep(0.3)
         release.set()
         assert (await connection.read_answer()).headers["connection"] == "close"
+        assert await connection.is_closed()
+
+
+async def test_a_client_that_never_reads_its_whole_answer_is_dropped(edge: EdgeUnderTest, home: Datacenter) -> None:
+    async def huge(call: Upcall) -> None:
+        await call.answer(200, whole_answer("x" * 20_000_000))
+
+    home.script = huge
+    async with edge.client.connection() as connection:
+        connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await connection.send(edge.client.request())
+        await edge.record(patience_s=5)
+        await until(lambda: not edge.server.server_state.connections, patience_s=5)
+
+
+async def test_a_client_that_reads_a_whole_answer_slowly_gets_all_of_it(edge: EdgeUnderTest, home: Datacenter) -> None:
+    async def huge(call: Upcall) -> None:
+        await call.answer(200, whole_answer("x" * 20_000_000))
+
+    home.script = huge
+    async with edge.client.connection() as connection:
+        await connection.send(edge.client.request())
+        for _ in range(4):
+            connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await asyncio.sleep(0.3)
+            connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            await asyncio.sleep(0.02)
+        assert len((await connection.read_answer()).json["choices"][0]["message"]["content"]) == 20_000_000
+
+
+@pytest.mark.parametrize("half", ["head", "body"])
+async def test_on_shutdown_a_request_that_does_not_arrive_is_told_so_and_holds_nothing(
+        edge: EdgeUnderTest, half: str) -> None:
+    whole = edge.client.request()
+    async with edge.client.connection() as connection:
+        await connection.send(whole[:60] if half == "head" else whole[:-5])
+        await until(lambda: edge.server.server_state.connections)
+        await asyncio.sleep(0.05)
+        edge.server.should_exit = True
+        answer = await connection.read_answer()
+        assert (answer.status, answer.error["code"], answer.headers["connection"]) == (503, "not_ready", "close")
+        assert await connection.is_closed()
+    await until(lambda: not edge.server.server_state.connections, patience_s=2)
+
+
+@pytest.mark.parametrize("cut_at", [60, -5])
+async def test_on_shutdown_a_request_that_still_arrives_is_served_and_its_connection_closed(
+        edge: EdgeUnderTest, cut_at: int) -> None:
+    whole = edge.client.request()
+    async with edge.client.connection() as connection:
+        await connection.send(whole[:cut_at])
+        await asyncio.sleep(0.05)
+        edge.server.should_exit = True
+        await asyncio.sleep(0.2)
+        await connection.send(whole[cut_at:])
+        assert (await connection.read_answer()).status == 200
+        assert await connection.is_closed()
+
+
+async def test_on_shutdown_half_a_request_behind_a_stream_does_not_harm_it(
+        edge: EdgeUnderTest, home: Datacenter) -> None:
+    home.script = streams(*(chunk(" a", [n], completion=n) for n in range(1, 30)),
+                          chunk("", [], finish="stop", completion=29), pause_s=0.03)
+    async with edge.client.connection() as connection:
+        await connection.send(edge.client.request(stream=True) + edge.client.request()[:60])
+        answer = await connection.read_head()
+        edge.server.should_exit = True
+        while data := await connection.read_chunk():
+            answer.body += data
+        assert answer.events[-1] == "[DONE]"
         assert await connection.is_closed()

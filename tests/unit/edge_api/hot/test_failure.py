@@ -5,7 +5,7 @@ import pytest
 from edge_api import errors
 from edge_api.errors import Refusal
 from edge_api.hot.exchange import TRANSITIONS, Phase
-from edge_api.hot.failure import Failure, FailureKind, give_up, judge, judge_stream_error
+from edge_api.hot.failure import Failure, FailureKind, give_up, judge, judge_stream_error, may_go_elsewhere
 
 
 @pytest.mark.parametrize(("status", "kind"), [
@@ -16,7 +16,7 @@ from edge_api.hot.failure import Failure, FailureKind, give_up, judge, judge_str
 def test_what_is_the_datacenters_fault_may_go_elsewhere(status: int, kind: FailureKind) -> None:
     judged = judge(status, {}, b"")
     assert isinstance(judged, Failure)
-    assert (judged.kind, judged.may_go_elsewhere) == (kind, True)
+    assert (judged.kind, may_go_elsewhere([judged])) == (kind, True)
 
 
 @pytest.mark.parametrize(("failure", "counts"), [
@@ -91,3 +91,15 @@ def test_every_phase_of_a_request_leads_to_its_end() -> None:
     for phase in Phase:
         assert phase is Phase.DONE or Phase.DONE in TRANSITIONS[phase]
     assert not TRANSITIONS[Phase.DONE]
+
+
+@pytest.mark.parametrize(("statuses", "may"), [
+    ([500], True), ([500, 500], False), ([503, 500], True), ([502, 502], True), ([500, 503], True),
+    ([500, 503, 500], False)])
+def test_a_request_that_may_be_what_breaks_datacenters_is_tried_in_one_more(statuses: list[int], may: bool) -> None:
+    judged = [judge(status, {}, b"") for status in statuses]
+    assert may_go_elsewhere([failure for failure in judged if isinstance(failure, Failure)]) is may
+
+
+def test_a_prompt_that_was_accepted_is_never_sent_again() -> None:
+    assert not may_go_elsewhere([Failure(FailureKind.SLOW)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edge_api import errors
 from edge_api.errors import Refusal
-from edge_api.hot.request import ChatRequest, parse
+from edge_api.hot.request import ChatRequest, prepare, read
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 SWITCHES = {"stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -19,6 +19,10 @@ SWITCHES = {"stream_options": {"include_usage": True, "continuous_usage_stats": 
 
 def body(**fields: Any) -> bytes:
     return json.dumps({"model": "m", "messages": MESSAGES, **fields}, ensure_ascii=False).encode()
+
+
+def parse(raw: bytes, always_usage: bool, default_max_tokens: int | None = None) -> ChatRequest:
+    return prepare(raw, *read(raw), always_usage, default_max_tokens)
 
 
 def sent(request: ChatRequest) -> bytes:
@@ -46,6 +50,28 @@ def test_the_announced_length_is_what_is_sent() -> None:
     for raw in (body(), body(stream=True), body(stream=True, nvext=1, cache_salt="x", é="ü")):
         request = parse(raw, False)
         assert request.length == len(sent(request))
+
+
+@pytest.mark.parametrize("named", [{}, {"max_tokens": None}, {"max_completion_tokens": None},
+                                   {"max_tokens": None, "max_completion_tokens": None}])
+@pytest.mark.parametrize("streamed", [{}, {"stream": True}, {"stream": True, "stream_options": {}}, {"nvext": {}}])
+def test_a_request_without_a_limit_gets_the_models_default_once(
+        named: dict[str, None], streamed: dict[str, Any]) -> None:
+    upstream = pairs(sent(parse(body(**named, **streamed), False, 512)))
+    assert [pair for pair in upstream if pair[0].startswith("max_")] == [("max_tokens", 512)]
+
+
+@pytest.mark.parametrize("named", [{"max_tokens": 5}, {"max_completion_tokens": 5},
+                                   {"max_tokens": None, "max_completion_tokens": 5}])
+def test_a_limit_that_the_client_names_stays(named: dict[str, Any]) -> None:
+    raw = body(**named)
+    assert sent(parse(raw, False, 512)) == raw
+
+
+@pytest.mark.parametrize("named", [{}, {"max_tokens": None}])
+def test_a_model_without_a_default_leaves_the_limit_to_the_engine(named: dict[str, None]) -> None:
+    raw = body(**named)
+    assert sent(parse(raw, False, None)) == raw
 
 
 OWNED = ("stream_options", "nvext", "cache_salt")
