@@ -28,7 +28,8 @@ class Settings(BaseSettings):
         default=[], description="JSON list: the command that answers plan requests instead of `-m engine plan`.")
     engine_host: str = Field(default="127.0.0.1", description="Address that the engine's processes listen on.")
     engine_port_base: int = Field(
-        ge=1, le=65_435, description="First of the 100 ports that belong to the fleet's engine.")
+        ge=1, le=32_668,  # the engine's workers can listen on none above 32767
+        description="First of the 100 ports that belong to the fleet's engine.")
     engine_state_dir: Path = Field(description="Directory of the engine's logs, models and discovery files.")
     stop_engine_on_exit: bool = Field(
         default=False, description="Whether ending the agent also ends the engine; off, it goes on serving.")

@@ -19,7 +19,7 @@ class Engine(StrEnum):
 Datacenters = Annotated[int, typer.Option("--datacenters", min=1, max=9, help="How many datacenters.")]
 Edges = Annotated[int, typer.Option("--edges", min=1, max=10, help="How many edges.")]
 Replicas = Annotated[int, typer.Option("--replicas", min=1, max=10, help="How many control planes.")]
-PortBase = Annotated[int, typer.Option("--port-base", min=1024, max=64_000, help="The first port; all follow from it.")]
+PortBase = Annotated[int, typer.Option("--port-base", min=1024, max=32_567, help="The first port; all follow from it.")]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="What runs the models.")]
 
 

@@ -10,7 +10,8 @@ EDGES_MAX = 10
 REPLICAS_MAX = 10
 BLOCK = 100
 PORT_MIN = 1_024
-PORT_MAX = 65_535
+# Dynamo reads a worker's port as a signed 16-bit number; above it Linux begins to hand ports out by itself anyway.
+PORT_MAX = 32_767
 NAMED_MAX = 3
 
 

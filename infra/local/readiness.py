@@ -81,14 +81,13 @@ async def datacenter_ready(api: OperatorApi, lists_model: Probe, datacenter: str
     Raises:
         StackRefused: not within the deadline.
     """
-    until_s, seen = _now_s() + CLUSTER_DEADLINE_S, "its frontend does not list the model"
+    until_s = _now_s() + CLUSTER_DEADLINE_S
     while _now_s() < until_s:
-        if await lists_model():
-            seen = unready(await api.status(), datacenter, epoch_before)
-            if not seen:
-                return
+        if await lists_model() and not unready(await api.status(), datacenter, epoch_before):
+            return
         await asyncio.sleep(PAUSE_S)
-    raise StackRefused(f"datacenter {datacenter} is not ready after {CLUSTER_DEADLINE_S:.0f} s: {seen}")
+    fault = unready(await api.status(), datacenter, epoch_before) or "its frontend does not list the model"
+    raise StackRefused(f"datacenter {datacenter} is not ready after {CLUSTER_DEADLINE_S:.0f} s: {fault}")
 
 
 def lists_model(client: httpx.AsyncClient, ingress_url: str) -> Probe:

@@ -86,7 +86,8 @@ def check(shape: Shape) -> None:
             raise StackRefused(f"{option} {count} is not possible; choose 1 to {most}")
     highest = PORT_MAX - BLOCK * (shape.datacenter_count + 1)
     if not PORT_MIN <= shape.port_base <= highest:
-        raise StackRefused(f"--port-base {shape.port_base} is not possible; choose {PORT_MIN} to {highest}")
+        raise StackRefused(f"--port-base {shape.port_base} is not possible with "
+                           f"{shape.datacenter_count} datacenters; choose {PORT_MIN} to {highest}")
     if shape.engine == "vllm":
         raise StackRefused("--engine vllm (a real model) is not part of this release yet; leave the option out")
     if shape.engine not in ENGINES:

@@ -36,6 +36,12 @@ def test_the_longest_unused_port_is_given_away_first() -> None:
     assert "old-0" not in assigned
 
 
+def test_a_block_above_what_a_worker_can_listen_on_is_refused() -> None:
+    assert assign(["a"], {}, 32_668) == {"a": 32_678}
+    with pytest.raises(OutOfPorts, match="32669"):
+        assign(["a"], {}, 32_669)
+
+
 def test_ports_of_another_block_are_forgotten() -> None:
     assert assign(["a"], {"a": 8010, "b": 8011}, 9000) == {"a": 9010}
 
