@@ -13,13 +13,16 @@ from pathlib import Path
 from openai import AsyncOpenAI
 
 STREAMS = 50
-WORDS = 300
+WORDS = 600
 
 
-async def words_of(client: AsyncOpenAI, model: str) -> int:
-    """How many words one stream brought."""
+async def words_of(client: AsyncOpenAI, model: str, number: int) -> int:
+    """How many words one stream brought.
+
+    Each stream asks something else: equal beginnings count as one session and would all go to one datacenter.
+    """
     stream = await client.chat.completions.create(
-        model=model, messages=[{"role": "user", "content": "Tell me a long story"}], max_tokens=WORDS, stream=True)
+        model=model, messages=[{"role": "user", "content": f"Tell me story {number}"}], max_tokens=WORDS, stream=True)
     text = "".join([event.choices[0].delta.content or "" async for event in stream])
     return len(text.split())
 
@@ -28,7 +31,7 @@ async def main() -> int:
     """Runs all streams at once and says how they ended."""
     local = json.loads((Path(os.environ.get("MERIDIAN_STATE", ".meridian")) / "local.json").read_text())
     async with AsyncOpenAI(base_url=local["edge_url"], api_key=local["api_key"], max_retries=0) as client:
-        streams = [words_of(client, local["model"]) for _ in range(STREAMS)]
+        streams = [words_of(client, local["model"], number) for number in range(STREAMS)]
         ended = await asyncio.gather(*streams, return_exceptions=True)
     whole = sum(words == WORDS for words in ended)
     print(f"{whole} of {STREAMS} streams came whole, {WORDS} words each")

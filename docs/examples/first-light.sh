@@ -31,7 +31,7 @@ printf '# from the clone to the panel, installation included: %s s\n' "$(($(seco
 printf '\n# A second shell. The curl line as it was printed:\n'
 sed -n '/^curl -N/,/^"messages"/p' ../up.txt > ../curl.sh
 printf '$ '; cat ../curl.sh
-sh ../curl.sh
+sh ../curl.sh 2>/dev/null
 
 printf '\n# The Python snippet as it was printed:\n'
 sed -n '/^from openai/,/^print()/p' ../up.txt > ../snippet.py
@@ -44,7 +44,7 @@ printf '\n# Fifty parallel streams, and a drain while they run:\n'
 printf '$ .venv/bin/python docs/examples/fifty_streams.py &\n'
 .venv/bin/python docs/examples/fifty_streams.py > ../streams.txt 2>&1 &
 STREAMS=$!
-sleep 3
+sleep 2
 say "./dev run drain us-east-1 --reason test --wait"
 wait $STREAMS
 cat ../streams.txt

@@ -66,7 +66,7 @@ def curl(edge: str, api_key: str) -> str:
     return f"""curl -N {edge}/chat/completions \\
 --oauth2-bearer {api_key} \\
 -H "Content-Type: application/json" \\
--d '{{"model": "{MODEL}", "stream": true, "max_tokens": 40,
+-d '{{"model": "{MODEL}", "stream": true, "max_tokens": 8,
 "messages": [{{"role": "user", "content": "hello"}}]}}'"""
 
 
