@@ -21,11 +21,17 @@ class Load:
     client: AsyncOpenAI
     errors: list[str] = field(default_factory=list)
     answers: int = 0
+    _asked: int = 0
+
+    def _question(self) -> list[dict[str, str]]:
+        """Never the same twice: equal beginnings share a session, and all of a session go to one datacenter."""
+        self._asked += 1
+        return [{"role": "user", "content": f"question {self._asked}"}]
 
     async def stream(self, tokens: int) -> None:
         try:
             stream = await self.client.chat.completions.create(
-                model=MODEL, messages=[{"role": "user", "content": "long"}], max_tokens=tokens, stream=True)
+                model=MODEL, messages=self._question(), max_tokens=tokens, stream=True)
             words = "".join([event.choices[0].delta.content or "" async for event in stream]).split()
         except Exception as error:  # every kind of failure is what this test looks for
             self.errors.append(repr(error))
@@ -37,7 +43,7 @@ class Load:
     async def short(self) -> None:
         try:
             await self.client.chat.completions.create(
-                model=MODEL, messages=[{"role": "user", "content": "short"}], max_tokens=2)
+                model=MODEL, messages=self._question(), max_tokens=2)
         except Exception as error:  # every kind of failure is what this test looks for
             self.errors.append(repr(error))
             return
