@@ -48,10 +48,14 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 }
 
 
+Credential = tuple[bytes, bytes, str]
+
+
 class ClientSide(Protocol):
-    """The client's connection."""
+    """The client's connection. `credential` is the last one it sent, with the secret in it and that one's digest."""
 
     client_address: str
+    credential: Credential
     write: Callable[[bytes], None]
 
     def server_headers(self) -> list[tuple[bytes, bytes]]:
@@ -91,7 +95,7 @@ class Exchange:
         self._client, self._hot, self.headers = client, hot, headers
         self.write = client.write
         self.keep_alive, self.chunked = keep_alive, chunked
-        self._expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        self._expects_continue = b"expect" in headers and headers[b"expect"].lower() == b"100-continue"
         self.phase = Phase.HEAD
         self.request_id = ids.uuid7(hot.services.clock.time_s())
         self.started_s = hot.services.clock.monotonic_s()
@@ -185,8 +189,11 @@ class Exchange:
         length = self.headers.get(b"content-length")
         if length is not None and int(length) > self._hot.services.limits.max_body_bytes:
             raise self._too_large_refusal()
-        secret = self._bearer()
-        digest = ids.secret_digest(secret)
+        value = self.headers.get(b"authorization", b"")
+        if value != self._client.credential[0] or not value:
+            secret = _bearer(value)
+            self._client.credential = (value, secret, ids.secret_digest(secret))
+        _, secret, digest = self._client.credential
         principal = self._hot.services.keyring.cached(digest)
         if principal is not None:
             self._admitted(principal)
@@ -197,13 +204,6 @@ class Exchange:
             if not self.body_complete:
                 self._client.hold_reading()  # a stranger's body is not read before somebody vouched for the key
             self._lookup = asyncio.get_running_loop().create_task(self._find(digest))
-
-    def _bearer(self) -> bytes:
-        value = self.headers.get(b"authorization", b"")
-        secret = value[len(BEARER):].strip()
-        if value[:len(BEARER)].lower() != BEARER or not secret:
-            raise Refusal(errors.INVALID_API_KEY, "no API key: send it as 'Authorization: Bearer <key>'")
-        return secret
 
     async def _find(self, digest: str) -> None:
         """Asks for an unknown key, then goes on."""
@@ -269,3 +269,11 @@ class Exchange:
         if phase not in TRANSITIONS[self.phase]:
             raise RuntimeError(f"a request cannot go from {self.phase} to {phase}")
         self.phase = phase
+
+
+def _bearer(value: bytes) -> bytes:
+    """The secret in an `Authorization` header."""
+    secret = value[len(BEARER):].strip()
+    if value[:len(BEARER)].lower() != BEARER or not secret:
+        raise Refusal(errors.INVALID_API_KEY, "no API key: send it as 'Authorization: Bearer <key>'")
+    return secret

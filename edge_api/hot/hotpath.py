@@ -21,7 +21,6 @@ class HotPath:
         self.first_byte = Deadlines(limits.first_byte_timeout_s)
         self.head_arrival = Deadlines(limits.header_timeout_s)
         self.body_pause = Deadlines(limits.body_pause_s)
-        self.idle_client = Deadlines(limits.keep_alive_s)
         self.stalled_client = Deadlines(limits.client_stall_timeout_s)
         self._headers: DefaultHeaders = []
         self._rendered = b""

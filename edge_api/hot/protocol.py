@@ -19,7 +19,7 @@ from control_plane.contracts import ids
 from edge_api import errors
 from edge_api.errors import Fault, Refusal
 from edge_api.hot import respond
-from edge_api.hot.exchange import Exchange
+from edge_api.hot.exchange import Credential, Exchange
 from edge_api.hot.hotpath import HotPath
 
 HOT_PATHS = frozenset({b"/v1/chat/completions", b"/api/v1/chat/completions"})
@@ -38,15 +38,20 @@ class EdgeProtocol(HttpToolsProtocol):
     write: Callable[[bytes], None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # The parser calls dict.__setitem__ itself: no Python frame for a header. The last of several of a name counts.
+        self._fields: dict[bytes, bytes] = {}
+        self.on_header = self._fields.__setitem__  # type: ignore[method-assign, assignment]
         super().__init__(*args, **kwargs)
         self.active: Exchange | None = None
         self.client_address = ""
+        self.credential: Credential = (b"", b"", "")
         self._head_bytes = 0
         self._is_in_head = self._is_arriving = self._is_watched = self._is_leaving = False
         self._arrives_since_s = 0.0
         self._is_deaf = False
         self._unread_bytes = 0
-        self._forget_idle = self.hot.idle_client.stop
+        self._idle_since_s = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     # asyncio.Protocol
 
@@ -60,7 +65,7 @@ class EdgeProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        self._forget_idle(self)
+        self._idle_since_s = 0.0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -75,7 +80,8 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
-        self._forget_idle(self)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self.hot.stalled_client.stop(self)
         super().connection_lost(exc)
         active, self.active = self.active, None
@@ -100,12 +106,9 @@ class EdgeProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         # The ASGI scope, which uvicorn builds here, is built once it is known that the app is asked.
         self.url = b""
-        self.headers = []
+        self._fields.clear()
         self._head_bytes = 0
         self._is_in_head = self._is_arriving = True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self.hot.services.limits.max_pipelined:
@@ -116,10 +119,10 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.url.partition(b"?")[0] in HOT_PATHS and self.parser.get_method() == b"POST":
             self._begin_hot()
             return
-        url, headers = self.url, self.headers
+        url = self.url
         super().on_message_begin()
         self.url = url
-        for name, value in headers:
+        for name, value in self._fields.items():
             super().on_header(name, value)
         super().on_headers_complete()
 
@@ -163,7 +166,7 @@ class EdgeProtocol(HttpToolsProtocol):
     # uvicorn's side
 
     def on_response_complete(self) -> None:
-        # As uvicorn's, but the wait of an idle client is one of many, not a timer of its own.
+        # As uvicorn's, but a client that is idle for a moment costs no timer.
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -173,9 +176,21 @@ class EdgeProtocol(HttpToolsProtocol):
         elif self._is_leaving and not self._is_arriving:
             self._close()
         else:
-            self.hot.idle_client.start(self, self._close)
+            self._idle_since_s = self.loop.time()
+            if self._idle_timer is None:
+                self._idle_timer = self.loop.call_later(self.hot.services.limits.keep_alive_s, self._look_if_idle)
             if self._is_arriving:
                 self._watch_head()
+
+    def _look_if_idle(self) -> None:
+        self._idle_timer = None
+        if not self._idle_since_s:
+            return
+        left_s = self._idle_since_s + self.hot.services.limits.keep_alive_s - self.loop.time()
+        if left_s > 0:
+            self._idle_timer = self.loop.call_later(left_s, self._look_if_idle)
+        else:
+            self._close()
 
     def shutdown(self) -> None:
         self._is_leaving = True
@@ -199,7 +214,8 @@ class EdgeProtocol(HttpToolsProtocol):
     def _begin_hot(self) -> None:
         chunked = self.parser.get_http_version() != "1.0"
         keep_alive = chunked and self.parser.should_keep_alive() and not self._is_leaving
-        exchange = Exchange(self, self.hot, dict(self.headers), keep_alive, chunked)
+        headers = {name.lower(): value for name, value in self._fields.items()}
+        exchange = Exchange(self, self.hot, headers, keep_alive, chunked)
         before, self.cycle = self.cycle, cast(RequestResponseCycle, exchange)
         if before is None or before.response_complete:
             self.active = exchange

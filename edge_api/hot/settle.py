@@ -65,10 +65,15 @@ class Journal:
             http_status=http_status, prompt_tokens=counts.prompt, cached_tokens=counts.cached,
             completion_tokens=counts.completion, reasoning_tokens=counts.reasoning,
             cost_usd=usd_text(cost.total_usd), attempts=attempts, opened_at_s=self._opened_at_s,
-            duration_ms=round((self._services.clock.monotonic_s() - self._started_s) * 1000, 3),
-            ttft_ms=None if ttft_s is None else round(ttft_s * 1000, 3), finish_reason=finish_reason)
+            duration_ms=_ms(self._services.clock.monotonic_s() - self._started_s),
+            ttft_ms=None if ttft_s is None else _ms(ttft_s), finish_reason=finish_reason)
         try:
             self._services.outbox.record(record)
         except (OutboxFull, OSError) as error:
             log.error("usage_record_failed", request_id=str(self._request_id), error=str(error))
             self._services.metrics.unsettled()
+
+
+def _ms(seconds: float) -> float:
+    """Milliseconds, to the microsecond."""
+    return int(seconds * 1_000_000) / 1_000

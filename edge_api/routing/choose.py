@@ -27,16 +27,20 @@ class Chooser:
         When all that are left are ejected, ejections are ignored (panic): a wrong guess of ours must not refuse what
         might work. An operator's drain is weight 0 and never ignored.
         """
-        open_routes = [r for r in model.routes if r.weight > 0 and r.datacenter_id not in excluded]
-        healthy = [r for r in open_routes if not self._health.is_ejected(r.datacenter_id)]
-        if open_routes and not healthy:
-            self._metrics.panics.inc()
-        candidates = healthy or open_routes
+        candidates = [r for r in model.routes if r.weight > 0 and r.datacenter_id not in excluded]
+        if self._health.has_faults:
+            candidates = self._healthy(candidates)
         if not candidates:
             return None
-        best = candidates[0] if len(candidates) == 1 else max(candidates, key=lambda r: _score(r, session_key))
+        best = candidates[0] if len(candidates) == 1 else _best(candidates, session_key)
         self._health.chosen(best.datacenter_id)
         return best
+
+    def _healthy(self, routes: list[Route]) -> list[Route]:
+        healthy = [r for r in routes if not self._health.is_ejected(r.datacenter_id)]
+        if routes and not healthy:
+            self._metrics.panics.inc()
+        return healthy or routes
 
     def failed(self, datacenter_id: str) -> None:
         """A connection to it was refused, reset or timed out."""
@@ -48,11 +52,15 @@ class Chooser:
         self._health.succeeded(datacenter_id)
 
 
-def _score(route: Route, session_key: str) -> tuple[float, float]:
-    """First the datacenter's score; between two fleets in one datacenter the address decides, for the same session
-    always in the same way."""
-    fleet = f"{route.host}:{route.port}"
-    return -route.weight / math.log(_uniform(session_key, route.datacenter_id)), _uniform(session_key, fleet)
+def _best(routes: list[Route], session_key: str) -> Route:
+    """The datacenter with the best score; between two fleets in it the address decides, for the same session always in
+    the same way."""
+    scores = [-route.weight / math.log(_uniform(session_key, route.datacenter_id)) for route in routes]
+    best = max(scores)
+    if scores.count(best) == 1:
+        return routes[scores.index(best)]
+    tied = [route for route, score in zip(routes, scores, strict=True) if score == best]
+    return max(tied, key=lambda route: _uniform(session_key, f"{route.host}:{route.port}"))
 
 
 def _uniform(session_key: str, name: str) -> float:

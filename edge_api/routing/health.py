@@ -30,6 +30,11 @@ class Health:
         self._clock = clock
         self._faults: dict[str, _Fault] = {}
 
+    @property
+    def has_faults(self) -> bool:
+        """Whether any datacenter failed and has not succeeded since."""
+        return bool(self._faults)
+
     def is_ejected(self, datacenter_id: str) -> bool:
         """Whether new requests should go elsewhere."""
         fault = self._faults.get(datacenter_id)

@@ -15,7 +15,8 @@ class RetryBudget:
 
     def note_request(self) -> None:
         """A client's request came in."""
-        self._retries = min(CEILING, self._retries + RETRIES_PER_REQUEST)
+        if self._retries < CEILING:
+            self._retries += RETRIES_PER_REQUEST
 
     def allow(self) -> bool:
         """Takes one retry, if there is one."""

@@ -13,6 +13,7 @@ SESSION_HEADERS = (
     b"x-session-id", b"x-dynamo-session-id", b"session-id", b"session_id", b"x-claude-code-agent-id",
     b"x-claude-code-session-id",
 )
+_NAMES = frozenset(SESSION_HEADERS)
 SAMPLE_BYTES = 1_024
 MAX_OPENING_MESSAGES = 16
 
@@ -28,6 +29,8 @@ def _name(headers: Mapping[bytes, bytes], fields: ChatFields) -> bytes:
     """What the client calls the session, empty if nothing."""
     if name := fields.prompt_cache_key or fields.session_id:
         return name.encode()
+    if _NAMES.isdisjoint(headers):
+        return b""
     for header in SESSION_HEADERS:
         if value := headers.get(header):
             return value

@@ -169,7 +169,8 @@ class UpstreamConnection(asyncio.Protocol):
     def _finish(self) -> None:
         sink, self.sink = self.sink, None
         keep_alive = self._keep_alive and not self._poisoned and self.is_open
-        self.resume()
+        if self._paused:
+            self.resume()
         self._reset()
         self.is_reused = True
         if keep_alive:
