@@ -55,7 +55,7 @@ def watch(cli: Invocation, operation_id: OperationId, timeout: Timeout = None) -
 
 @command(app, "cancel")
 def cancel(cli: Invocation, operation_id: OperationId, yes: Yes = False) -> None:
-    """Cancel an operation that has not ended; what it already did stays done."""
+    """Cancel an operation that has not ended; its traffic goes back to where it was."""
     with cli.client() as client:
         operation = client.get(f"{PATH}/{segment(operation_id)}", OperationView)
         if operation.state not in FINAL:

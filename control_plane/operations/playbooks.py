@@ -46,7 +46,7 @@ CANCELLING: dict[OperationKind, dict[TrafficState, TrafficEvent]] = {
     OperationKind.DRAIN: {TrafficState.DRAINING: TrafficEvent.REOPEN},
     OperationKind.RESTORE: {TrafficState.WARMING: TrafficEvent.ABANDON},
 }
-"""How a cancelled or failed operation's traffic goes back to where it was."""
+"""How a cancelled operation's traffic goes back to where it was."""
 
 
 @dataclass(frozen=True, slots=True)
