@@ -22,7 +22,7 @@ def assign(names: list[str], known: dict[str, int], port_base: int) -> dict[str,
     Raises:
         OutOfPorts: there are more names than ports, or the block lies where workers cannot listen.
     """
-    if port_base + PORTS_IN_BLOCK - 1 > MAX_PORT:
+    if names and port_base + PORTS_IN_BLOCK - 1 > MAX_PORT:
         raise OutOfPorts(f"the ports from {port_base} on are too high: the last of {PORTS_IN_BLOCK} may be {MAX_PORT}")
     if len(names) > WORKER_PORTS:
         raise OutOfPorts(f"the fleet has {len(names)} workers and ports for {WORKER_PORTS}")

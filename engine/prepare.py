@@ -6,7 +6,7 @@ Everything it writes is under the request's state directory:
     ports.json    which worker has which port (`engine/ports.py`)
     discovery/    where the cluster's processes find each other; what a killed process leaves there expires within about
                   10 s, and until then Dynamo finds it dead and turns to another worker
-    witness/      what the frontend counted of each request; bounded here
+    witness/      what the frontend counted of each request; old segments go at each plan
     home/ logs/   caches and logs of the processes
 """
 

@@ -40,6 +40,7 @@ def test_a_block_above_what_a_worker_can_listen_on_is_refused() -> None:
     assert assign(["a"], {}, 32_668) == {"a": 32_678}
     with pytest.raises(OutOfPorts, match="32669"):
         assign(["a"], {}, 32_669)
+    assert assign([], {}, 32_669) == {}
 
 
 def test_ports_of_another_block_are_forgotten() -> None:
