@@ -6,6 +6,7 @@ Stop: no new connections, open requests finish, usage is made durable and shippe
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 import ssl
@@ -187,6 +188,7 @@ async def living(edge: Edge) -> AsyncIterator[None]:
         "follow": follow, "fsync": edge.outbox.run, "ship": edge.shipper.run,
         "save_keys": edge.keyring.run_save, "refresh_keys": edge.keyring.run_refresh,
     }
+    gc.freeze()  # what was made to start lives on: looking through it again and again finds nothing
     log.info("edge_started", host=settings.host, port=settings.port)
     async with running(tasks, edge.metrics):
         yield

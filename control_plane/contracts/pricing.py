@@ -13,6 +13,8 @@ from control_plane.contracts.wire import Wire
 
 def usd_text(amount: Decimal) -> str:
     """An amount as plain digits, no exponent and no trailing zeros: ``0.02002336``."""
+    if not amount:
+        return "0"
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -25,6 +25,7 @@ from edge_api.hot.relay import StreamRelay
 from edge_api.hot.request import ChatRequest
 from edge_api.hot.settle import Journal
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
+from edge_api.hot.wire import Place
 from edge_api.routing.table import Route, RoutedModel
 from edge_api.upstream.connection import Headers, UpstreamConnection
 
@@ -52,10 +53,30 @@ class Client(Protocol):
 class Dispatch:
     """Owns the attempts of one request, and its settlement. It is the sink of an answer until a stream begins."""
 
-    __slots__ = ("_attempts", "_body", "_client", "_connecting", "_connection", "_datacenter_id", "_excluded",
-                 "_failures", "_headers", "_hot", "_journal", "_model", "_relay", "_request",
-                 "_route", "_services", "_session", "_size", "_status", "_team_id",
-                 "_was_refreshed", "write")
+    __slots__ = (
+        "_attempts",
+        "_body",
+        "_client",
+        "_connecting",
+        "_connection",
+        "_datacenter_id",
+        "_excluded",
+        "_failures",
+        "_headers",
+        "_hot",
+        "_journal",
+        "_model",
+        "_place",
+        "_relay",
+        "_request",
+        "_services",
+        "_session",
+        "_size",
+        "_status",
+        "_team_id",
+        "_was_refreshed",
+        "write",
+    )
 
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel,
                  request: ChatRequest) -> None:
@@ -68,7 +89,7 @@ class Dispatch:
         self._attempts: list[Attempt] = []
         self._failures: list[Failure] = []
         self._excluded: frozenset[str] = frozenset()
-        self._route: Route | None = None
+        self._place: Place | None = None
         self._datacenter_id = ""
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -151,7 +172,7 @@ class Dispatch:
             self._services.chooser.succeeded(self._datacenter_id)
             self._leave_attempt(self._status)
             self._journal.settle(Outcome.COMPLETED, NOTHING_DELIVERED, judged.status, self._attempts)
-            self._client.refuse(judged, respond.datacenter_header(self._datacenter_id))
+            self._client.refuse(judged, self._place.named if self._place else b"")
 
     def on_lost(self, reason: str, answered: bool) -> None:
         connection, self._connection = self._connection, None
@@ -207,11 +228,12 @@ class Dispatch:
     # attempts
 
     def _try(self, route: Route) -> None:
-        self._route, self._datacenter_id, self._was_refreshed = route, route.datacenter_id, False
+        place = self._place = self._hot.place(route)
+        self._datacenter_id, self._was_refreshed = route.datacenter_id, False
         self._services.open_requests.enter(route.datacenter_id)
-        connection = self._hot.pool.take((route.host, route.port, route.tls))
+        connection = self._hot.pool.take(place.address)
         if connection is not None:
-            self._send(connection, route)
+            self._send(connection, place)
         else:
             self._connect()
 
@@ -219,30 +241,29 @@ class Dispatch:
         self._connecting = asyncio.get_running_loop().create_task(self._send_on_fresh())
 
     async def _send_on_fresh(self) -> None:
-        route = self._route
-        if route is None:
+        place = self._place
+        if place is None:
             return
         try:
-            connection = await self._hot.pool.connect((route.host, route.port, route.tls))
+            connection = await self._hot.pool.connect(place.address)
             self._connecting = None
-            self._send(connection, route)
+            self._send(connection, place)
         except OSError:
             self._connecting = None
             self._connection = None
             self.attempt_failed(Failure(FailureKind.LOST))
 
-    def _send(self, connection: UpstreamConnection, route: Route) -> None:
+    def _send(self, connection: UpstreamConnection, place: Place) -> None:
         self._connection = connection
         self._hot.first_byte.start(self, self._first_byte_is_late)
-        connection.send(self._head(route), self._request.pieces, self._request.length, self)
+        connection.send(self._head(place), self._request.pieces, self._request.length, self)
 
-    def _head(self, route: Route) -> bytes:
-        """The whole request head: nothing of the client's headers goes upstream but what is named here."""
-        accept = b"text/event-stream" if self._request.streamed else b"application/json"
-        return (b"POST /v1/chat/completions HTTP/1.1\r\nhost: %b:%d\r\ncontent-type: application/json\r\naccept: %b\r\n"
-                b"x-request-id: %b.%d\r\nx-dynamo-session-id: %b\r\ncontent-length: %d\r\n\r\n"
-                % (route.host.encode(), route.port, accept, str(self._client.request_id).encode(),
-                   len(self._attempts) + 1, self._session.encode(), self._request.length))
+    def _head(self, place: Place) -> bytes:
+        """The whole request head."""
+        request = self._request
+        return (b"%bx-request-id: %b.%d\r\nx-dynamo-session-id: %b\r\ncontent-length: %d\r\n\r\n"
+                % (place.stream_head if request.streamed else place.head, str(self._client.request_id).encode(),
+                   len(self._attempts) + 1, self._session.encode(), request.length))
 
     def _answer(self, body: bytes) -> None:
         """A whole unary answer is in."""
@@ -261,7 +282,7 @@ class Dispatch:
         self._client.finish(200)
 
     def _headers_of_answer(self) -> bytes:
-        return respond.datacenter_header(self._datacenter_id) + self._client.common_headers()
+        return (self._place.named if self._place else b"") + self._client.common_headers()
 
     def _first_byte_is_late(self) -> None:
         if self._connection is not None:

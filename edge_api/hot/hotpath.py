@@ -4,7 +4,11 @@ import ssl
 
 from edge_api.hot.deadlines import Deadlines
 from edge_api.hot.services import Services
+from edge_api.hot.wire import Place, place_of
+from edge_api.routing.table import Route
 from edge_api.upstream.pool import PoolLimits, UpstreamPool
+
+MAX_PLACES = 1_024
 
 DefaultHeaders = list[tuple[bytes, bytes]]
 
@@ -22,8 +26,21 @@ class HotPath:
         self.head_arrival = Deadlines(limits.header_timeout_s)
         self.body_pause = Deadlines(limits.body_pause_s)
         self.stalled_client = Deadlines(limits.client_stall_timeout_s)
+        self._places: dict[int, tuple[Route, Place]] = {}
         self._headers: DefaultHeaders = []
         self._rendered = b""
+
+    def place(self, route: Route) -> Place:
+        """The route's place, remembered by the route's identity: routes are few, and hashing one costs more than this.
+        """
+        known = self._places.get(id(route))
+        if known is not None and known[0] is route:
+            return known[1]
+        if len(self._places) >= MAX_PLACES:
+            self._places.clear()
+        place = place_of(route)
+        self._places[id(route)] = (route, place)
+        return place
 
     def rendered(self, headers: DefaultHeaders) -> bytes:
         """The server's headers as bytes. uvicorn makes a new list of them every second."""

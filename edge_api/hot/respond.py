@@ -18,11 +18,6 @@ def identity_headers(request_id: UUID, team_id: str) -> bytes:
     return b"x-request-id: req_%b\r\nx-generation-id: gen_%b\r\n%b" % (hexed, hexed, billed)
 
 
-def datacenter_header(datacenter_id: str) -> bytes:
-    """Where an answer was made."""
-    return b"x-meridian-datacenter: %b\r\n" % datacenter_id.encode()
-
-
 def stream_head(common: bytes, chunked: bool) -> bytes:
     """The head of a stream; a client of HTTP/1.0 gets its body unframed."""
     return b"HTTP/1.1 200 OK\r\n" + SSE_HEADERS + (CHUNKED if chunked else b"") + common + b"\r\n"

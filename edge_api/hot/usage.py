@@ -57,10 +57,13 @@ def counts_of(usage: EngineUsage, meter: MeterSource, completion: int | None = N
 
     `completion` replaces the engine's count with one of our own.
     """
-    prompt = max(usage.prompt_tokens, 0)
-    completion = max(usage.completion_tokens if completion is None else completion, 0)
+    prompt = usage.prompt_tokens
+    completion = usage.completion_tokens if completion is None else completion
     cached = (usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens) or 0
     reasoning = (usage.completion_tokens_details and usage.completion_tokens_details.reasoning_tokens) or 0
+    if 0 <= cached <= prompt and 0 <= reasoning <= completion:
+        return Counts(prompt, cached, completion, reasoning, meter)
+    prompt, completion = max(prompt, 0), max(completion, 0)
     return Counts(prompt, min(max(cached, 0), prompt), completion, min(max(reasoning, 0), completion), meter)
 
 

@@ -54,7 +54,7 @@ class Outbox:
         self.size_bytes = sum(self._sizes.values())
         self.unresolved: dict[UUID, Unresolved] = {}
         self._retiring: list[int] = []
-        self._dirty, self._syncing = asyncio.Event(), asyncio.Lock()
+        self._dirty, self._syncing, self._is_dirty = asyncio.Event(), asyncio.Lock(), False
         self._number = max(self._sizes, default=0)
         self._offset = 0
         self._unlisted: Path | None = None
@@ -103,12 +103,14 @@ class Outbox:
         """
         async with self._syncing:
             self._dirty.clear()
+            self._is_dirty = False
             target, retiring = self.written, list(self._retiring)
             if target == self.durable:
                 return
             try:
                 await asyncio.to_thread(_sync_files, [*retiring, self._fd], self._unlisted)
             except OSError:
+                self._is_dirty = True
                 self._dirty.set()
                 raise
             self.durable = target
@@ -148,7 +150,9 @@ class Outbox:
             raise
         self._offset += size
         self.size_bytes += size
-        self._dirty.set()
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._dirty.set()
 
     def _take_back(self) -> None:
         """All of a frame or nothing: half a one would be damage for whoever reads the segment."""

@@ -275,6 +275,33 @@ async def test_half_a_request_behind_a_stream_does_not_end_it(edge: EdgeUnderTes
         assert (await connection.read_answer()).status == 408
 
 
+@pytest.mark.parametrize("limits", [replace(LIMITS, keep_alive_s=0.4)])
+async def test_a_connection_in_use_stays_and_an_idle_one_is_closed(edge: EdgeUnderTest) -> None:
+    async with edge.client.connection() as connection:
+        for _ in range(4):
+            await connection.send(edge.client.request())
+            assert (await connection.read_answer()).status == 200
+            await asyncio.sleep(0.25)
+        assert await connection.is_closed()
+
+
+async def test_a_key_is_checked_anew_for_each_request_of_a_connection(edge: EdgeUnderTest) -> None:
+    stranger = ids.new_secret("sk_meridian_local")
+    async with edge.client.connection() as connection:
+        for key, status in ((edge.client.key, 200), (stranger, 401), (edge.client.key, 200), ("", 401)):
+            await connection.send(request(key, edge.client.body()))
+            assert (await connection.read_answer()).status == status
+        edge.directory.known.clear()  # as a revocation does
+        await connection.send(request(edge.client.key, edge.client.body()))
+        assert (await connection.read_answer()).status == 401
+
+
+async def test_names_of_headers_are_taken_in_any_case(edge: EdgeUnderTest) -> None:
+    head, _, body = edge.client.request().partition(b"authorization")
+    raw = head + b"AUTHORIZATION" + body.replace(b"content-length", b"Content-LENGTH")
+    assert (await edge.client.send(raw)).status == 200
+
+
 async def test_a_connection_that_says_nothing_is_closed(edge: EdgeUnderTest) -> None:
     async with edge.client.connection() as connection:
         assert await connection.is_closed()

@@ -1,0 +1,52 @@
+"""What is the same in every request to one place, and that it is remembered for the right one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from control_plane.contracts.clock import ManualClock
+from edge_api.hot.hotpath import MAX_PLACES, HotPath
+from edge_api.hot.services import Limits, Services
+from edge_api.hot.wire import place_of
+from edge_api.metering.outbox import Outbox
+from edge_api.metrics import Metrics
+from edge_api.open_requests import OpenRequests
+from edge_api.routing.choose import Chooser
+from edge_api.routing.health import Health
+from edge_api.routing.retry import RetryBudget
+from edge_api.routing.session import session_key
+from edge_api.routing.table import build_table
+from edge_api.snapshot.holder import TableHolder
+from tests.integration.edge_api.hot.conftest import Directory
+from tests.unit.edge_api.builders import MODEL, snapshot
+
+ROUTE = build_table(snapshot()).models[MODEL].routes[0]
+
+
+def hot_path(directory: Path) -> HotPath:
+    clock, metrics = ManualClock(), Metrics()
+    outbox = Outbox(directory, 1 << 20, 1 << 20, metrics)
+    outbox.close()
+    return HotPath(Services(
+        table=TableHolder(), keyring=Directory(), chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
+        outbox=outbox, open_requests=OpenRequests(), clock=clock, limits=Limits(), metrics=metrics,
+        session_key=session_key))
+
+
+def test_heads_name_host_and_what_is_accepted() -> None:
+    place = place_of(ROUTE)
+    assert place.head == (b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:9000\r\n"
+                          b"content-type: application/json\r\naccept: application/json\r\n")
+    assert place.stream_head == place.head.replace(b"accept: application/json", b"accept: text/event-stream")
+    assert place.named == b"x-meridian-datacenter: us-east-1\r\n"
+    assert place.address == ("127.0.0.1", 9000, False)
+
+
+def test_a_place_is_made_once_for_a_route(tmp_path: Path) -> None:
+    hot = hot_path(tmp_path)
+    assert hot.place(ROUTE) is hot.place(ROUTE)
+
+
+def test_equal_places_of_another_table_are_not_mixed_up(tmp_path: Path) -> None:
+    hot = hot_path(tmp_path)
+    for port in range(9000, 9000 + 2 * MAX_PLACES):
+        assert hot.place(replace(ROUTE, port=port)).address == ("127.0.0.1", port, False)
