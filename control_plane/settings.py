@@ -41,4 +41,6 @@ class Settings(BaseSettings):
         default=None,
         description="Directory in which the worker's beat keeps when each regular task ran last. Without it the beat "
                     "counts anew from each start of the worker.")
+    worker_port: int = Field(
+        default=8722, ge=0, le=65_535, description="Port of the worker's health and metrics; 0 picks a free one.")
     heartbeat_file: Path | None = Field(default=None, description="File that the worker touches while it is alive.")

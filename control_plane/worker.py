@@ -2,9 +2,13 @@
 
 Tasks are async functions of the slices; they run on one event loop in a thread of its own, which the pool's threads
 wait for. A worker that starts while Valkey is away waits for it.
+
+It answers `/healthz` (the event loop turns), `/readyz` (a task of the beat ran lately, so queue, beat and pool work)
+and `/metrics`.
 """
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -13,8 +17,10 @@ from typing import Any
 import structlog
 from celery import Celery, signals
 from celery.beat import EmbeddedService, Scheduler, Service
+from prometheus_client import REGISTRY
 
-from control_plane.contracts import logs
+from control_plane import metrics
+from control_plane.contracts import health, logs
 from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.db import Database
 from control_plane.identity import tasks as identity
@@ -31,6 +37,8 @@ RETRY_BASE_S, RETRY_MAX_S = 2, 300
 THREADS = 2
 SCHEDULE_FILE = "beat-schedule"
 HEARTBEAT_S = 10.0
+READY_FOR_S = 3 * HEARTBEAT_S
+TURN_S, STUCK_AFTER_S = 1.0, 15.0
 SCHEDULE_S = {
     "worker.heartbeat": HEARTBEAT_S,
     "usage.rollup.catch_up": 600.0,
@@ -42,12 +50,47 @@ SCHEDULE_S = {
 Work = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
 
 
+class Pulse:
+    """When the event loop last turned, and when a task of the beat last ran; monotonic seconds, written by the loop and
+    read by the thread that answers for health."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._turned_at_s = clock.monotonic_s()
+        self._beaten_at_s: float | None = None
+
+    async def turn(self) -> None:
+        """Shows for ever that the loop turns."""
+        while True:
+            self._turned_at_s = self._clock.monotonic_s()
+            await asyncio.sleep(TURN_S)
+
+    def beat(self) -> None:
+        """A task of the beat ran."""
+        self._beaten_at_s = self._clock.monotonic_s()
+        metrics.WORKER_HEARTBEAT_S.set(self._clock.time_s())
+
+    def is_alive(self) -> bool:
+        return self._clock.monotonic_s() - self._turned_at_s < STUCK_AFTER_S
+
+    def is_ready(self) -> bool:
+        return self.is_alive() and not self.problem()
+
+    def problem(self) -> str:
+        """What keeps tasks from running, in words; empty if nothing does."""
+        if self._beaten_at_s is None:
+            return "no task has run yet: is Valkey there?"
+        age_s = self._clock.monotonic_s() - self._beaten_at_s
+        return f"no task of the beat ran for {age_s:.0f} s: is Valkey there?" if age_s > READY_FOR_S else ""
+
+
 class Background:
     """An event loop in a thread of its own, on which all tasks run; it holds the one database pool."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
-        self.clock = clock
+        self.clock, self.pulse = clock, Pulse(clock)
         self._loop = asyncio.new_event_loop()
+        self._turning = self._loop.create_task(self.pulse.turn())
         self._thread = threading.Thread(target=self._loop.run_forever, name="tasks", daemon=True)
         self._thread.start()
         self.db = Database(settings.database_url, statement_timeout_s=TASK_DEADLINE_S,
@@ -59,10 +102,15 @@ class Background:
 
     def close(self) -> None:
         """Closes the pool and ends the thread."""
-        self.run(self.db.aclose())
+        self.run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        self._turning.cancel()
+        await asyncio.gather(self._turning, return_exceptions=True)
+        await self.db.aclose()
 
 
 def build_worker(settings: Settings, background: Background) -> Celery:
@@ -74,7 +122,7 @@ def build_worker(settings: Settings, background: Background) -> Celery:
         "usage.rollup.catch_up": lambda _: usage.catch_up_rollups(db, clock),
         "usage.partitions": lambda _: usage.make_partitions(db, clock),
         "identity.prune": lambda _: identity.prune_enrolment_tokens(db, clock),
-        "worker.heartbeat": lambda _: beat_heart(settings.heartbeat_file),
+        "worker.heartbeat": lambda _: beat_heart(background.pulse, settings.heartbeat_file),
     }
     for name, work in works.items():
         _register(app, name, work, background)
@@ -93,8 +141,9 @@ def build_beat(app: Celery, state_dir: Path | None) -> Service:
     return EmbeddedService(app, thread=True, schedule_filename=str(state_dir / SCHEDULE_FILE))
 
 
-async def beat_heart(file: Path | None) -> None:
-    """Touches the file that says: the queue, the beat, the pool and the event loop are all alive."""
+async def beat_heart(pulse: Pulse, file: Path | None) -> None:
+    """Says that the queue, the beat, the pool and the event loop are all alive; touches the file that says so, too."""
+    pulse.beat()
     if file is not None:
         await asyncio.to_thread(file.touch)
 
@@ -104,11 +153,19 @@ def serve() -> None:
     logs.configure("worker")
     settings = Settings()
     background = Background(settings, SystemClock())
+    pulse = background.pulse
+    probes = health.Probes(pulse.is_alive, pulse.is_ready, pulse.problem, REGISTRY)
+    try:
+        health.serve(settings.host, settings.worker_port, probes)
+    except OSError as error:
+        background.close()
+        sys.exit(f"meridian worker: cannot listen on {settings.host}:{settings.worker_port}: {error.strerror}; "
+                 "set MERIDIAN_WORKER_PORT")
     app = build_worker(settings, background)
     beat = build_beat(app, settings.state_dir)
 
     def ready(**_: Any) -> None:
-        background.run(beat_heart(settings.heartbeat_file))
+        background.run(beat_heart(pulse, settings.heartbeat_file))
         log.info("worker_ready")
         beat.start()
 
@@ -126,7 +183,13 @@ def _register(app: Celery, name: str, work: Work, background: Background) -> Non
     """Makes `work` a task; a failure is tried again with growing pauses and jitter, then left to the next beat."""
 
     def body(payload: dict[str, Any] | None = None) -> None:
-        background.run(work(payload or {}))
+        result = "failed"
+        try:
+            with metrics.WORKER_TASK_DURATION_S.labels(name).time():
+                background.run(work(payload or {}))
+            result = "done"
+        finally:
+            metrics.WORKER_TASKS.labels(name, result).inc()
 
     app.task(name=name, autoretry_for=(Exception,), retry_backoff=RETRY_BASE_S, retry_backoff_max=RETRY_MAX_S,
              max_retries=RETRIES)(body)

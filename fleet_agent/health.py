@@ -1,29 +1,22 @@
-"""`/healthz`, `/readyz` and `/metrics`, answered by a thread of its own with as little memory as possible.
+"""What `/healthz`, `/readyz` and `/metrics` say of an agent.
 
-The thread only reads single attributes of the agent, so it needs no lock. `/healthz` is about the event loop and not
-about this thread: it fails when the agent has not looked at its cluster for a while. `/readyz` also says what is in the
-way to the control plane, which no fleet needs in order to serve.
+They are answered by a thread of their own, which only reads single attributes of the agent, so it needs no lock.
+`/healthz` is about the event loop and not about that thread: it fails when the agent has not looked at its cluster for
+a while. `/readyz` also says what is in the way to the control plane, which no fleet needs in order to serve.
 """
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from control_plane.contracts import health
 from control_plane.contracts.clock import Clock
 from fleet_agent.agent import Agent
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
 STUCK_AFTER_S = 15.0
-REQUEST_DEADLINE_S = 5.0
 
 
 class Health(Collector):
@@ -63,50 +56,12 @@ class Health(Collector):
             yield GaugeMetricFamily("meridian_agent_sync_age_seconds", "Time since the last successful sync.", age_s)
 
 
-def serve(host: str, port: int, health: Health) -> int:
+def serve(host: str, port: int, board: Health) -> int:
     """Starts answering; returns the port.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    server = make_server(host, port, _app(health), server_class=_Server, handler_class=_Handler)
-    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
-    return int(server.server_port)
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Like the base's, without its look-up of this host's name, which can take seconds."""
-        TCPServer.server_bind(self)
-        host, self.server_port = self.server_address[:2]
-        self.server_name = str(host)
-        self.setup_environ()
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = REQUEST_DEADLINE_S
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Says nothing: health is asked for every few seconds."""
-
-
-def _app(health: Health) -> "WSGIApplication":
     registry = CollectorRegistry()
-    registry.register(health)
-    metrics = make_wsgi_app(registry)
-    checks: dict[str, Callable[[], bool]] = {"/healthz": health.is_alive, "/readyz": health.is_ready}
-
-    def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> "list[bytes]":
-        path = environ.get("PATH_INFO", "")
-        if path == "/metrics":
-            return list(metrics(environ, start_response))
-        check = checks.get(path)
-        ok = check is not None and check()
-        status = "200 OK" if ok else "404 Not Found" if check is None else "503 Service Unavailable"
-        start_response(status, [("content-type", "text/plain")])
-        problem = health.problem() if path == "/readyz" else ""
-        return [f"{'ok' if ok else 'no'}{f'; {problem}' if problem else ''}\n".encode()]
-
-    return app
+    registry.register(board)
+    return health.serve(host, port, health.Probes(board.is_alive, board.is_ready, board.problem, registry))

@@ -37,6 +37,11 @@ class Ports:
     def valkey(self) -> int:
         return self.base + 21
 
+    @property
+    def worker(self) -> int:
+        """The worker's health and metrics."""
+        return self.base + 22
+
     def datacenter(self, index: int) -> int:
         """The first of a datacenter's hundred ports; Dynamo's frontend listens on it."""
         return self.base + BLOCK * (index + 1)

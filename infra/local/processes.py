@@ -58,7 +58,8 @@ def worker(layout: Layout, shape: Shape, secrets: Secrets) -> ProcessSpec:
         name="worker",
         argv=(meridian(), "worker"),
         env=control_plane_environment(layout, shape, secrets) | {
-            "MERIDIAN_HEARTBEAT_FILE": str(heartbeat(layout)), "MERIDIAN_STATE_DIR": str(layout.worker)},
+            "MERIDIAN_HEARTBEAT_FILE": str(heartbeat(layout)), "MERIDIAN_STATE_DIR": str(layout.worker),
+            "MERIDIAN_HOST": HOST, "MERIDIAN_WORKER_PORT": str(shape.ports.worker)},
         log_path=layout.log("worker"),
         cwd=str(layout.worker),
         stop_grace_s=20.0,
@@ -130,7 +131,7 @@ def enrolment_file(state_dir: Path) -> Path:
 def ports_in_use(shape: Shape) -> dict[int, str]:
     """Every port that the stack listens on, and what for."""
     ports = shape.ports
-    wanted = {ports.postgres: "Postgres", ports.valkey: "Valkey"}
+    wanted = {ports.postgres: "Postgres", ports.valkey: "Valkey", ports.worker: "the worker"}
     wanted |= {ports.edge(index): f"edge {index}" for index in range(shape.edge_count)}
     wanted |= {ports.control_plane(index): f"control plane {index}" for index in range(shape.replica_count)}
     for index, datacenter in enumerate(shape.datacenters):

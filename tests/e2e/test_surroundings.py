@@ -41,7 +41,8 @@ def test_every_process_tells_its_health_and_metrics(stack: LocalStack) -> None:
 
     facts = stack.facts
     urls = [*facts["control_plane_urls"], *(url.removesuffix("/v1") for url in facts["edge_urls"]),
-            *(f"http://127.0.0.1:{place['ports']['agent']}" for place in facts["datacenters"])]
+            *(f"http://127.0.0.1:{place['ports']['agent']}" for place in facts["datacenters"]),
+            f"http://127.0.0.1:{facts['port_base'] + 22}"]
     for url in urls:
         for path in ("/healthz", "/readyz", "/metrics"):
             assert httpx.get(url + path, trust_env=False).status_code == 200, url + path

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
 from control_plane.db import Database
@@ -15,6 +17,7 @@ from control_plane.reconcile import repository as outbox
 from control_plane.reconcile.outbox import LazyPublisher, Relay
 from control_plane.usage.service import ROLLUP_TOPIC
 from control_plane.worker import SCHEDULE_FILE
+from infra.local.ports import free_port
 
 HOUR = "2026-11-30T10:00:00+00:00"
 RECORD = """
@@ -47,7 +50,8 @@ async def test_the_beat_writes_to_the_workers_state_directory_and_never_to_the_c
     here.mkdir()
     environment = os.environ | {
         "MERIDIAN_DATABASE_URL": database_url, "MERIDIAN_REDIS_URL": valkey_url,
-        "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_HEARTBEAT_FILE": str(heartbeat)}
+        "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_HEARTBEAT_FILE": str(heartbeat),
+        "MERIDIAN_WORKER_PORT": "0"}
     if has_state:
         environment |= {"MERIDIAN_STATE_DIR": str(state)}
     with log.open("wb") as sink:
@@ -73,7 +77,8 @@ async def test_what_the_outbox_asks_for_is_done_by_the_worker(
     heartbeat, log = tmp_path / "heartbeat", tmp_path / "log"
     environment = os.environ | {
         "MERIDIAN_DATABASE_URL": database_url, "MERIDIAN_REDIS_URL": valkey_url,
-        "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_HEARTBEAT_FILE": str(heartbeat)}
+        "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_HEARTBEAT_FILE": str(heartbeat),
+        "MERIDIAN_WORKER_PORT": "0"}
     async with db.engine.begin() as connection:
         await connection.exec_driver_sql(RECORD, (datetime.fromisoformat(HOUR),))
     async with db.begin() as session:
@@ -94,3 +99,47 @@ async def test_what_the_outbox_asks_for_is_done_by_the_worker(
         async with asyncio.timeout(30):
             assert await worker.wait() == 0
     assert "Traceback" not in log.read_text()
+
+
+async def test_the_worker_answers_for_its_health_and_counts_its_tasks(
+        database_url: str, valkey_url: str, tmp_path: Path) -> None:
+    heartbeat, log, port = tmp_path / "heartbeat", tmp_path / "log", free_port()
+    environment = os.environ | {
+        "MERIDIAN_DATABASE_URL": database_url, "MERIDIAN_REDIS_URL": valkey_url,
+        "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_HEARTBEAT_FILE": str(heartbeat),
+        "MERIDIAN_WORKER_PORT": str(port)}
+    with log.open("wb") as sink:
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "from control_plane.worker import serve; serve()", env=environment, cwd=tmp_path,
+            stdout=sink, stderr=sink)
+    try:
+        async with asyncio.timeout(60), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+            while not heartbeat.exists():
+                assert worker.returncode is None, log.read_text()
+                await asyncio.sleep(0.1)
+            assert [(await http.get(path)).status_code for path in ("/healthz", "/readyz", "/else")] == [200, 200, 404]
+            counted = 'meridian_worker_tasks_total{result="done",task="worker.heartbeat"}'
+            while counted not in (await http.get("/metrics")).text:
+                assert worker.returncode is None, log.read_text()
+                await asyncio.sleep(0.5)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            assert await worker.wait() == 0
+
+
+async def test_a_worker_whose_port_is_taken_says_so_in_one_line(
+        database_url: str, valkey_url: str, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "from control_plane.worker import serve; serve()", stderr=asyncio.subprocess.PIPE,
+            env=os.environ | {
+                "MERIDIAN_DATABASE_URL": database_url, "MERIDIAN_REDIS_URL": valkey_url,
+                "MERIDIAN_SIGNING_KEY_FILE": str(tmp_path / "key"), "MERIDIAN_WORKER_PORT": str(port)})
+        async with asyncio.timeout(30):
+            _, said = await worker.communicate()
+    assert worker.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in said.decode().splitlines()[-1]

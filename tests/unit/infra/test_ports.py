@@ -14,14 +14,14 @@ def test_every_port_follows_from_the_base() -> None:
     ports = Ports(8700)
     assert (ports.edge(0), ports.edge(1)) == (8700, 8701)
     assert (ports.control_plane(0), ports.control_plane(2)) == (8710, 8712)
-    assert (ports.postgres, ports.valkey) == (8720, 8721)
+    assert (ports.postgres, ports.valkey, ports.worker) == (8720, 8721, 8722)
     assert (ports.datacenter(0), ports.datacenter(1)) == (8800, 8900)
     assert (ports.agent(0), ports.agent(1)) == (8802, 8902)
 
 
 def test_no_two_parts_of_the_largest_stack_share_a_port() -> None:
     shape = Shape(8700, datacenter_count=9, edge_count=10, replica_count=10, engine="sim")
-    parts = 2 + 10 + 10 + 9 * (len(shape.ports.engine(0)) + 1)
+    parts = 3 + 10 + 10 + 9 * (len(shape.ports.engine(0)) + 1)
     assert len(processes.ports_in_use(shape)) == parts
 
 
