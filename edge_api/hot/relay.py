@@ -73,7 +73,7 @@ class StreamRelay:
         if self._is_over:
             return
         self._is_quiet = False
-        if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n") and self._splitter.is_empty:
+        if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n") and not self._splitter.held:
             out = self._pass_on(data)  # exactly one event: what a datacenter that does not coalesce sends
         else:
             out = self._pass_on_all(data)

@@ -12,19 +12,15 @@ class EventTooLong(Exception):
 
 
 class EventSplitter:
-    """Cuts a byte stream into whole events, however it was cut on the way. Holds at most `max_bytes` of an open one."""
+    """Cuts a byte stream into whole events, however it was cut on the way. Holds at most `max_bytes` of an open one,
+    in pieces: `held`."""
 
-    __slots__ = ("_held", "_held_bytes", "_max_bytes")
+    __slots__ = ("_held_bytes", "_max_bytes", "held")
 
     def __init__(self, max_bytes: int) -> None:
-        self._held: list[bytes] = []
+        self.held: list[bytes] = []
         self._held_bytes = 0
         self._max_bytes = max_bytes
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no piece of an unfinished event is held."""
-        return not self._held
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that `data` completes, each with its blank line.
@@ -35,9 +31,9 @@ class EventSplitter:
         if b"\n" not in data and b"\r" not in data:
             self._hold(data)  # an event holds no line end but at its lines' ends: nothing can have been completed
             return []
-        if self._held:
-            data = b"".join((*self._held, data))
-            self._held.clear()
+        if self.held:
+            data = b"".join((*self.held, data))
+            self.held.clear()
             self._held_bytes = 0
         if b"\r" in data:
             data = self._with_lf(data)
@@ -49,8 +45,8 @@ class EventSplitter:
 
     def rest(self) -> bytes:
         """What is held of an event that never ended, as if its blank line had come."""
-        data = self._with_lf(b"".join(self._held) + b"\n").strip(b"\n")
-        self._held.clear()
+        data = self._with_lf(b"".join(self.held) + b"\n").strip(b"\n")
+        self.held.clear()
         self._held_bytes = 0
         return data + EVENT_END if data else b""
 
@@ -61,7 +57,7 @@ class EventSplitter:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _hold(self, data: bytes) -> None:
-        self._held.append(data)
+        self.held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes > self._max_bytes:
             raise EventTooLong(f"an event is longer than {self._max_bytes} bytes")

@@ -57,7 +57,7 @@ def test_the_rest_of_a_stream_is_its_unfinished_event() -> None:
     splitter.feed(b"data: 1\n\ndata: [DONE]\r")
     assert splitter.rest() == b"data: [DONE]\n\n"
     assert splitter.rest() == b""
-    assert splitter.is_empty
+    assert not splitter.held
 
 
 @pytest.mark.parametrize(("event", "data"), [
