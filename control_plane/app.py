@@ -110,7 +110,7 @@ def build_server(settings: Settings) -> Server:
     app = build_app(settings)
     return Server(app, uvicorn.Config(
         app, host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none", access_log=False,
-        log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_GRACE_S))
+        log_config=None, log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_GRACE_S))
 
 
 def serve() -> None:
