@@ -1,8 +1,6 @@
 """`/api/v1/teams/{team_id}/…`: a team's own usage, generations and keys."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from control_plane.context import Context
 from control_plane.contracts.operator import GenerationView, KeyView, Page, UsageGroup, UsageSummary
@@ -10,11 +8,9 @@ from control_plane.paging import Paged
 from control_plane.tenancy import service as tenancy
 from control_plane.tenancy.guards import TeamReader
 from control_plane.usage import service
-from control_plane.usage.routes import AskedWindow
+from control_plane.usage.routes import AskedWindow, Groups
 
 router = APIRouter(prefix="/api/v1/teams/{team_id}", tags=["dashboard"])
-
-Groups = Annotated[list[UsageGroup], Query(description="What to sum by; may be given more than once.")]
 
 
 @router.get("/usage")
