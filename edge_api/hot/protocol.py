@@ -24,6 +24,8 @@ from edge_api.hot.hotpath import HotPath
 
 HOT_PATHS = frozenset({b"/v1/chat/completions", b"/api/v1/chat/completions"})
 
+LEAVING_LINGER_S = 0.5
+
 log = structlog.get_logger()
 
 
@@ -262,7 +264,8 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
-        self.loop.call_later(self.hot.services.limits.linger_s, self._close)
+        linger_s = self.hot.services.limits.linger_s
+        self.loop.call_later(min(linger_s, LEAVING_LINGER_S) if self._is_leaving else linger_s, self._close)
 
     def _close(self) -> None:
         """Closes the connection once the client has read what is written; it has its time for that, and no more."""

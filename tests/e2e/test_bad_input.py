@@ -86,8 +86,8 @@ async def test_a_client_that_sends_nothing_more_is_let_go(stack: LocalStack) -> 
     writer.write(f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {facts['api_key']}\r\n"
                  "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{".encode())
     await writer.drain()
-    answer = await asyncio.wait_for(reader.read(65536), 60)
-    assert answer == b"" or b" 408 " in answer.split(b"\r\n")[0]
+    answer = await asyncio.wait_for(reader.read(65536), 35)
+    assert b" 408 " in answer.split(b"\r\n")[0]
     writer.close()
 
 
