@@ -9,12 +9,12 @@ from structlog.testing import capture_logs
 
 from control_plane.contracts import ids
 from control_plane.contracts.clock import ManualClock
-from control_plane.contracts.transport import ControlPlaneAway
+from control_plane.contracts.transport import ControlPlaneAway, IdentityUnknown
 from edge_api.identity import ControlPlaneLink
 from edge_api.metering.frames import Position
 from edge_api.metering.outbox import Outbox, segment_numbers, segment_path
 from edge_api.metering.recovery import repair
-from edge_api.metering.shipper import MAX_BATCH, OPEN_AFTER_S, Refused, Shipper
+from edge_api.metering.shipper import MAX_BATCH, OPEN_AFTER_S, Shipper
 from edge_api.metrics import Metrics
 from tests.integration.edge_api.control_plane import ControlPlane
 from tests.integration.edge_api.waiting import until
@@ -126,7 +126,7 @@ async def test_a_refused_identity_keeps_everything(edge: Metering, control_plane
     await edge.write(5)
     identities = dict(control_plane.identities)
     control_plane.identities.clear()
-    with pytest.raises(Refused):
+    with pytest.raises(IdentityUnknown):
         await edge.shipper.ship_once()
     control_plane.identities = identities
     await edge.ship_all()
