@@ -247,6 +247,7 @@ class Exchange:
             raise RuntimeError("a body was taken before its key was checked")
         fields, options = chat.read(body)
         model = self._model(fields.model)
+        chat.check_limit(fields, model.max_output_tokens)
         asked = chat.prepare(body, fields, options, principal.always_usage, model.default_max_tokens)
         self._move(Phase.UPSTREAM)
         self._dispatch = Dispatch(self, self._hot, principal, model, asked)

@@ -72,6 +72,18 @@ def prepare(body: bytes, fields: ChatFields, options: StreamOptions | None, alwa
     )
 
 
+def check_limit(fields: ChatFields, max_output_tokens: int) -> None:
+    """Refuses an answer longer than the model can give.
+
+    Raises:
+        Refusal: it names the field and the model's own limit.
+    """
+    for param, limit in (("max_tokens", fields.max_tokens), ("max_completion_tokens", fields.max_completion_tokens)):
+        if isinstance(limit, int) and limit > max_output_tokens:
+            raise Refusal(errors.INVALID_VALUE, f"'{param}' is {limit}; this model answers with at most "
+                          f"{max_output_tokens} tokens", param)
+
+
 def _options(fields: ChatFields) -> StreamOptions | None:
     if fields.stream_options is NOTHING:
         return None

@@ -50,6 +50,7 @@ async def test_an_unknown_model_is_404_and_names_itself(client: AsyncOpenAI) -> 
     b'{"model":"sim/glm-5.3","messages":[{"role":"user","content":"x"}],"max_tokens":"many"}',
     b'{"model":"sim/glm-5.3","messages":[{"role":"user","content":"\xff"}]}',
     b'{"model":"sim/glm-5.3","messages":[{"role":"user","content":"x"}],"max_tokens":-1}',
+    b'{"model":"sim/glm-5.3","messages":[{"role":"user","content":"x"}],"max_tokens":131073}',
     b"[" * 100_000,
 ])
 def test_a_body_that_is_wrong_is_400(stack: LocalStack, content: bytes) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edge_api import errors
 from edge_api.errors import Refusal
-from edge_api.hot.request import ChatRequest, prepare, read
+from edge_api.hot.request import ChatRequest, check_limit, prepare, read
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 SWITCHES = {"stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -72,6 +72,18 @@ def test_a_limit_that_the_client_names_stays(named: dict[str, Any]) -> None:
 def test_a_model_without_a_default_leaves_the_limit_to_the_engine(named: dict[str, None]) -> None:
     raw = body(**named)
     assert sent(parse(raw, False, None)) == raw
+
+
+@pytest.mark.parametrize("named", [{}, {"max_tokens": 100}, {"max_tokens": None}, {"max_completion_tokens": 100}])
+def test_a_limit_that_the_model_can_keep_passes(named: dict[str, Any]) -> None:
+    check_limit(read(body(**named))[0], 100)
+
+
+@pytest.mark.parametrize("param", ["max_tokens", "max_completion_tokens"])
+def test_a_limit_beyond_the_models_own_is_refused_and_named(param: str) -> None:
+    with pytest.raises(Refusal, match="at most 100 tokens") as caught:
+        check_limit(read(body(**{param: 101}))[0], 100)
+    assert (caught.value.status, caught.value.fault, caught.value.param) == (400, errors.INVALID_VALUE, param)
 
 
 OWNED = ("stream_options", "nvext", "cache_salt")
