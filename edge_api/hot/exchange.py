@@ -140,6 +140,7 @@ class Exchange:
         if self.phase is Phase.UPSTREAM and self._dispatch is not None:
             self._dispatch.client_gone()
         self._dispatch = None
+        self._body.clear()  # the connection and this know each other: garbage that may wait long for its collector
         self.phase = Phase.DONE
 
     def write_paused(self) -> None:

@@ -48,7 +48,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.client_address = ""
         self.credential: Credential = (b"", b"", "")
         self._head_bytes = 0
-        self._is_in_head = self._is_arriving = self._is_watched = self._is_leaving = False
+        self._is_in_head = self._is_arriving = self._is_watched = self._is_leaving = self._has_body_moved = False
         self._arrives_since_s = 0.0
         self._is_deaf = False
         self._unread_bytes = 0
@@ -129,6 +129,7 @@ class EdgeProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        self._has_body_moved = True
         cycle: object = self.cycle
         if isinstance(cycle, Exchange):
             cycle.body_piece(body)
@@ -231,6 +232,8 @@ class EdgeProtocol(HttpToolsProtocol):
         cause = error.__context__
         if isinstance(cause, _TooManyPipelined):
             self._refuse(errors.INVALID_HTTP, str(cause))
+        elif isinstance(cause, httptools.HttpParserInvalidURLError):
+            self._refuse(errors.INVALID_HTTP, "the request's target is no URL")
         elif isinstance(error, httptools.HttpParserCallbackError) and cause is not None:
             log.error("request_callback_failed", exc_info=cause)
             self._refuse(errors.INTERNAL_ERROR, "the edge failed on this request")
@@ -289,10 +292,12 @@ class EdgeProtocol(HttpToolsProtocol):
         """A request that is still coming in has deadlines, and its head a bound: counted by reads, which is exact
         enough and costs a request that comes in one read nothing."""
         limits = self.hot.services.limits
-        if self._is_in_head:
+        if self._has_body_moved:
+            self._has_body_moved, self._head_bytes = False, 0
+        elif self._is_in_head or self._is_arriving:  # what is no body behind a head is trailers, which the parser keeps
             self._head_bytes += size
             if self._head_bytes > limits.max_header_bytes:
-                self._refuse(errors.HEADERS_TOO_LARGE, "the request's head is too long")
+                self._refuse(errors.HEADERS_TOO_LARGE, "the request's head or its trailers are too long")
                 return
         if not self._is_arriving:
             self._stop_watching()
