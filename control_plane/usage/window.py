@@ -39,9 +39,15 @@ def window(start: datetime | None, end: datetime | None, now: datetime) -> Windo
     """The window asked for; without a start one day, without an end until now, edges with a fast clock included.
 
     Raises:
-        ValueError: no time zone, nothing between start and end, or more than 400 days.
+        ValueError: no time zone, nothing between start and end, more than 400 days, or at the end of the calendar.
     """
-    end = end or now + AHEAD
+    try:
+        return _checked(start, end or now + AHEAD)
+    except OverflowError as error:
+        raise ValueError("start or end lies beyond the years that a date can have") from error
+
+
+def _checked(start: datetime | None, end: datetime) -> Window:
     start = start or end - DEFAULT_SPAN
     if start.tzinfo is None or end.tzinfo is None:
         raise ValueError("start and end need a time zone, for example 2026-11-30T00:00:00Z")
