@@ -69,7 +69,7 @@ def secret_digest(secret: str | bytes) -> str:
 
     No salt and no stretching: a secret has about 190 bits, so there is nothing to guess.
     """
-    return hashlib.sha256(secret if isinstance(secret, bytes) else secret.encode()).hexdigest()
+    return hashlib.sha256(secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def secret_hint(secret: str) -> str:

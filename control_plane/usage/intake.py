@@ -28,6 +28,7 @@ MAX_TOKENS = 10**12
 MAX_DURATION_MS = 35 * 86_400_000.0
 MAX_TIME_S = 253_402_300_799.0
 MAX_TEXT = 512
+MAX_ATTEMPTS = 64
 UUID7 = 7
 
 Frame = UsageOpen | UsageRecord
@@ -126,6 +127,8 @@ def _is_storable(frame: Frame) -> bool:
         return True
     counts = (frame.prompt_tokens, frame.cached_tokens, frame.completion_tokens, frame.reasoning_tokens)
     durations_ms = (frame.duration_ms, frame.ttft_ms or 0.0)
-    attempts_fit = all("\0" not in attempt.datacenter_id and 0 <= attempt.status <= 999 for attempt in frame.attempts)
+    attempts_fit = len(frame.attempts) <= MAX_ATTEMPTS and all(
+        "\0" not in attempt.datacenter_id and len(attempt.datacenter_id) <= MAX_TEXT and 0 <= attempt.status <= 999
+        for attempt in frame.attempts)
     return (max(counts) <= MAX_TOKENS and 0 <= frame.http_status <= 999 and attempts_fit
             and all(0 <= duration_ms <= MAX_DURATION_MS for duration_ms in durations_ms))

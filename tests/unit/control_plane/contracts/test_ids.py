@@ -62,6 +62,10 @@ def test_the_digest_is_sha256_of_text_or_bytes() -> None:
     assert ids.secret_digest("hello") == ids.secret_digest(b"hello") == expected
 
 
+def test_text_that_is_no_unicode_has_a_digest_of_its_own() -> None:
+    assert ids.secret_digest("\ud800") != ids.secret_digest("\udfff")
+
+
 def test_jitter_stays_within_its_share() -> None:
     drawn = [ids.jitter(10.0, 0.2) for _ in range(500)]
     assert 8.0 <= min(drawn) < max(drawn) <= 12.0

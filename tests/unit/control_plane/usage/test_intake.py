@@ -73,7 +73,8 @@ def test_impossible_counts_are_put_aside(changes: dict[str, object]) -> None:
 @pytest.mark.parametrize("changes", [
     {"prompt_tokens": 2**63}, {"http_status": 2**31}, {"opened_at_s": 1e300}, {"opened_at_s": -1.0},
     {"duration_ms": 1e300}, {"duration_ms": -1.0}, {"ttft_ms": -1.0}, {"finish_reason": "a\0b"},
-    {"finish_reason": "x" * 513}, {"attempts": [Attempt("a\0", 200)]}, {"attempts": [Attempt("a", 10**10)]}])
+    {"finish_reason": "x" * 513}, {"attempts": [Attempt("a\0", 200)]}, {"attempts": [Attempt("a", 10**10)]},
+    {"attempts": [Attempt("a" * 513, 200)]}, {"attempts": [Attempt("a", 200)] * 65}])
 def test_a_value_that_fits_no_column_is_put_aside(changes: dict[str, object]) -> None:
     assert intake.reason_against(MAKER.record(NOW_S, **changes), FACTS) is Reason.BAD_VALUE
 
