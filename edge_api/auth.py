@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 
 import httpx
 import structlog
@@ -49,7 +50,8 @@ class _Entry:
 
 
 class UnknownKeyLimit:
-    """How many unknown keys a client address may ask for: a bucket each, of at most `MAX_ADDRESSES` addresses."""
+    """How many unknown keys a client address may ask for: a bucket each, of at most `MAX_ADDRESSES` addresses. The
+    addresses of one IPv6 network of 64 bits share a bucket: whoever has one of them has them all."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -57,6 +59,7 @@ class UnknownKeyLimit:
 
     def take(self, address: str) -> bool:
         """Takes one look-up, if there is one left."""
+        address = _network(address)
         left = self._left(address)
         if left < 1:
             return False
@@ -65,6 +68,7 @@ class UnknownKeyLimit:
 
     def give_back(self, address: str) -> None:
         """The key was known after all, or nobody answered."""
+        address = _network(address)
         self._put(address, min(self._left(address) + 1, UNKNOWN_BURST))
 
     def _left(self, address: str) -> float:
@@ -76,6 +80,14 @@ class UnknownKeyLimit:
         self._buckets.move_to_end(address)
         if len(self._buckets) > MAX_ADDRESSES:
             self._buckets.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    """What stands for the address in the limit."""
+    if ":" not in address:
+        return address
+    six = IPv6Address(address)
+    return str(six.ipv4_mapped or IPv6Network((int(six) >> 64 << 64, 64)))
 
 
 class Keyring:

@@ -8,6 +8,7 @@ import asyncio
 import fcntl
 import gc
 import os
+import resource
 import signal
 import ssl
 import sys
@@ -48,6 +49,8 @@ from edge_api.snapshot.holder import TableHolder
 from edge_api.snapshot.store import SnapshotStore
 
 CUT_S = 0.1
+OWN_FILES = 256
+MAX_CLIENTS = 1_000_000
 
 log = structlog.get_logger()
 
@@ -228,7 +231,15 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         max_body_bytes=settings.max_body_bytes, max_attempts=settings.max_attempts,
         connect_timeout_s=settings.connect_timeout_s, first_byte_timeout_s=settings.first_byte_timeout_s,
-        idle_timeout_s=settings.idle_timeout_s, keep_alive_s=settings.keep_alive_s)
+        idle_timeout_s=settings.idle_timeout_s, keep_alive_s=settings.keep_alive_s,
+        max_connections=max_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+
+
+def max_connections(open_files: int) -> int:
+    """How many clients fit, each with a connection to a datacenter, beside the files that the edge needs itself."""
+    if open_files == resource.RLIM_INFINITY:
+        return MAX_CLIENTS
+    return max(open_files // 4, (open_files - OWN_FILES) // 2)
 
 
 def _leave(number: int, _: FrameType | None) -> None:

@@ -59,6 +59,9 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if len(self.connections) > self.hot.services.limits.max_connections:
+            transport.abort()
+            return
         self.client_address = self.client[0] if self.client else ""
         self.write = transport.write
         self.hot.head_arrival.start(self, self._head_is_late)

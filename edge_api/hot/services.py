@@ -104,6 +104,8 @@ class HotMetrics(Protocol):
 class Limits:
     """Sizes in bytes, times in seconds.
 
+    `max_connections` is how many clients may be connected: past the process's own bound of open files nothing of it,
+    its journal and its link to the control plane included, would work any more.
     `header_timeout_s` is how long a request's head may take, `body_pause_s` how long a client may pause within a body,
     `body_timeout_s` how long a body may take in all; `keep_alive_s` how long a client's connection is kept without use,
     `client_stall_timeout_s` how long a client may leave its answer unread; `leaving_arrival_s` how long a request may
@@ -116,6 +118,7 @@ class Limits:
     max_answer_bytes: int = 64 * MEBIBYTE
     max_event_bytes: int = 8 * MEBIBYTE
     max_pipelined: int = 8
+    max_connections: int = 10_000
     max_attempts: int = 3
     header_timeout_s: float = 15.0
     body_pause_s: float = 30.0

@@ -33,3 +33,18 @@ def test_addresses_are_forgotten_beyond_a_bound() -> None:
     for address in range(MAX_ADDRESSES + 100):
         limit.take(str(address))
     assert len(limit._buckets) == MAX_ADDRESSES
+
+
+def test_an_ipv6_network_is_one_client_and_its_neighbour_another() -> None:
+    limit = UnknownKeyLimit(ManualClock())
+    taken = [limit.take(f"2001:db8:0:1::{number:x}") for number in range(40)]
+    assert sum(taken) == UNKNOWN_BURST
+    assert limit.take("2001:db8:0:2::1")
+
+
+def test_an_ipv4_address_counts_the_same_in_its_ipv6_form() -> None:
+    limit = UnknownKeyLimit(ManualClock())
+    while limit.take("192.0.2.1"):
+        pass
+    assert not limit.take("::ffff:192.0.2.1")
+    assert limit.take("::ffff:192.0.2.2")
