@@ -18,6 +18,9 @@ from control_plane.contracts.wire import Document, Wire
 
 Item = TypeVar("Item")
 
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]+$"
+"""Text that operators see in their terminals: no control characters, which could rewrite what a terminal shows."""
+
 
 class Page(Wire, Generic[Item]):
     """One page of a list; `next_cursor` is null on the last."""
@@ -46,7 +49,7 @@ class OperatorScope(StrEnum):
 class OperatorTokenRequest(Document):
     """A new operator token; it ends after `ttl_s` seconds."""
 
-    name: str = Field(min_length=1, max_length=100)
+    name: str = Field(min_length=1, max_length=100, pattern=PRINTABLE)
     scopes: list[OperatorScope] = Field(min_length=1)
     ttl_s: int = Field(default=86_400, ge=60, le=90 * 86_400)
 
@@ -77,7 +80,7 @@ class EnrolmentTokenCreated(Wire):
 class TeamRequest(Document):
     """A new team."""
 
-    name: str = Field(min_length=1, max_length=100)
+    name: str = Field(min_length=1, max_length=100, pattern=PRINTABLE)
     slug: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
 
 
@@ -93,7 +96,7 @@ class TeamView(Wire):
 class KeyRequest(Document):
     """A new API key of a team."""
 
-    name: str = Field(min_length=1, max_length=100)
+    name: str = Field(min_length=1, max_length=100, pattern=PRINTABLE)
     scopes: list[Scope] = Field(default_factory=lambda: [Scope.INFERENCE], min_length=1)
     expires_at: datetime | None = None
 
@@ -152,7 +155,7 @@ class OperationRequest(Document):
 
     kind: OperationKind
     datacenter: str
-    reason: str = Field(min_length=1, max_length=500)
+    reason: str = Field(min_length=1, max_length=500, pattern=PRINTABLE)
     deadline_s: float = Field(default=600.0, gt=0, le=86_400)
     force: bool = False
     dry_run: bool = False
