@@ -25,9 +25,10 @@ from edge_api.hot.relay import StreamRelay
 from edge_api.hot.request import ChatRequest
 from edge_api.hot.settle import Journal
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
-from edge_api.hot.wire import Place
+from edge_api.hot.wire import Place, trace_headers
 from edge_api.routing.table import Route, RoutedModel
 from edge_api.upstream.connection import Headers, UpstreamConnection
+from edge_api.upstream.pool import PoolFull
 
 CLIENT_GONE_STATUS = 499
 MAX_ERROR_BYTES = 64 * 1024
@@ -194,8 +195,8 @@ class Dispatch:
         self._leave_attempt(200)
         self._journal.settle(Outcome.COMPLETED, counts, 200, self._attempts, finish_reason)
 
-    def stream_lost(self, counts: Counts) -> None:
-        self._note_failure(Failure(FailureKind.LOST, 200))
+    def stream_lost(self, counts: Counts, kind: FailureKind) -> None:
+        self._note_failure(Failure(kind, 200))
         self._leave_attempt(200)
         self._journal.settle(Outcome.UPSTREAM_LOST, counts, 200, self._attempts, "error")
 
@@ -248,10 +249,10 @@ class Dispatch:
             connection = await self._hot.pool.connect(place.address)
             self._connecting = None
             self._send(connection, place)
-        except OSError:
+        except OSError as error:
             self._connecting = None
             self._connection = None
-            self.attempt_failed(Failure(FailureKind.LOST))
+            self.attempt_failed(Failure(FailureKind.CROWDED if isinstance(error, PoolFull) else FailureKind.LOST))
 
     def _send(self, connection: UpstreamConnection, place: Place) -> None:
         self._connection = connection
@@ -261,9 +262,10 @@ class Dispatch:
     def _head(self, place: Place) -> bytes:
         """The whole request head."""
         request = self._request
-        return (b"%bx-request-id: %b.%d\r\nx-dynamo-session-id: %b\r\ncontent-length: %d\r\n\r\n"
+        return (b"%bx-request-id: %b.%d\r\nx-dynamo-session-id: %b\r\n%bcontent-length: %d\r\n\r\n"
                 % (place.stream_head if request.streamed else place.head, str(self._client.request_id).encode(),
-                   len(self._attempts) + 1, self._session.encode(), request.length))
+                   len(self._attempts) + 1, self._session.encode(),
+                   trace_headers(self._client.headers, self._client.request_id), request.length))
 
     def _answer(self, body: bytes) -> None:
         """A whole unary answer is in."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import json
 
+from control_plane.contracts import ids
 from edge_api import errors
 from edge_api.errors import Fault, Refusal
 from edge_api.upstream.connection import Headers
@@ -24,13 +25,15 @@ _TOO_LONG = re.compile(r"context (length|window)|maximum (context|model) length|
 
 
 class FailureKind(StrEnum):
-    """Why an attempt did not answer. `SLOW` was accepted and merely slow: its prompt is not sent again."""
+    """Why an attempt did not answer. `SLOW` was accepted and merely slow: its prompt is not sent again. `CROWDED` never
+    left this edge, which has as many connections to the datacenter as it may."""
 
     LOST = "lost"
     BROKEN = "broken"
     OVERLOADED = "overloaded"
     NOT_SERVED = "not_served"
     SLOW = "slow"
+    CROWDED = "crowded"
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -49,8 +52,14 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
         return self.kind is FailureKind.BROKEN and self.status not in (0, 502, 504)
 
     @property
+    def is_plain_500(self) -> bool:
+        """Whether the datacenter itself, and not one of its connections or doors, said that it failed."""
+        return self.kind is FailureKind.BROKEN and self.status == 500
+
+    @property
     def counts_against_datacenter(self) -> bool:
-        """Overload is told by the engine and heals by itself; a plain 500 may be one request's own doing."""
+        """Overload is told by the engine and heals by itself; a plain 500 may be one request's own doing; this edge's
+        own bound says nothing of the datacenter."""
         return self.kind in (FailureKind.LOST, FailureKind.NOT_SERVED) or self.status in (502, 504)
 
 
@@ -78,7 +87,7 @@ def judge(status: int, headers: Headers, body: bytes) -> Failure | Refusal:
 
 def judge_stream_error(code: int | str | None) -> Failure:
     """What an error that came as a stream's first event means."""
-    status = int(code) if code is not None and str(code).isdigit() else 500
+    status = int(code) if code is not None and str(code).isdigit() else 200  # the head's, for want of its own
     kind = FailureKind.OVERLOADED if status in OVERLOADED_STATUSES else FailureKind.BROKEN
     return Failure(kind, status)
 
@@ -95,10 +104,16 @@ def give_up(failures: list[Failure]) -> Refusal:
     """What the client is told when every attempt that was allowed has failed."""
     if failures[-1].kind is FailureKind.SLOW:
         return Refusal(errors.UPSTREAM_TIMEOUT, "the model did not begin to answer in time")
-    if all(failure.kind is FailureKind.OVERLOADED for failure in failures):
+    if all(failure.kind is FailureKind.CROWDED for failure in failures):
+        return Refusal(errors.EDGE_AT_CAPACITY, "this edge has as many requests open as it may",
+                       retry_after_s=ids.jitter(DEFAULT_RETRY_AFTER_S))
+    if all(failure.kind in (FailureKind.OVERLOADED, FailureKind.CROWDED) for failure in failures):
         waits = [failure.retry_after_s for failure in failures if failure.retry_after_s is not None]
         return Refusal(errors.CAPACITY_EXHAUSTED, "every datacenter that serves this model is at capacity",
                        retry_after_s=min(waits, default=DEFAULT_RETRY_AFTER_S))
+    if all(failure.is_plain_500 for failure in failures):  # the SDKs would send three times what breaks engines
+        return Refusal(errors.UPSTREAM_BROKEN, "every datacenter that was asked failed on this request; "
+                                               "it may be longer than the model's context window")
     return Refusal(errors.UPSTREAM_UNAVAILABLE, "no datacenter could serve the request",
                    retry_after_s=DEFAULT_RETRY_AFTER_S)
 

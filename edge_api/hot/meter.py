@@ -52,10 +52,11 @@ _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class StreamMeter:
-    """One stream's meter. `tokens` counts the ids of the events that were passed on; `error` is why it broke, if so."""
+    """One stream's meter. `tokens` counts the ids of the events that were passed on; `error` is why it broke, if so,
+    and `is_cut` whether that is this edge's finding and not the datacenter's word."""
 
-    __slots__ = ("_last", "_price", "_usage", "_wants_each", "_wants_last", "error", "has_final_usage", "is_over",
-                 "tokens")
+    __slots__ = ("_last", "_price", "_usage", "_wants_each", "_wants_last", "error", "has_final_usage", "is_cut",
+                 "is_over", "tokens")
 
     def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool) -> None:
         self._price = price
@@ -64,7 +65,7 @@ class StreamMeter:
         self._usage = b""
         self.tokens = 0
         self.has_final_usage = False
-        self.is_over = False
+        self.is_over = self.is_cut = False
         self.error: UpstreamError | None = None
 
     def pass_on(self, event: bytes) -> bytes:
@@ -96,7 +97,8 @@ class StreamMeter:
 
     def fail(self, message: str) -> None:
         """The stream is broken, whatever else comes."""
-        self.error, self.is_over = UpstreamError(message), True
+        self.error = UpstreamError(message)
+        self.is_over = self.is_cut = True
 
     def closing_usage(self) -> bytes:
         """The usage event for a client that asked and whose datacenter sent none of its own."""

@@ -35,8 +35,8 @@ class StreamOwner(Protocol):
         """Journals the usage; the stream's last bytes are written after it."""
         ...
 
-    def stream_lost(self, counts: Counts) -> None:
-        """As `stream_completed`, for a stream that the datacenter broke."""
+    def stream_lost(self, counts: Counts, kind: FailureKind) -> None:
+        """As `stream_completed`, for a stream that the datacenter broke, or that merely fell silent."""
         ...
 
     def stream_written(self) -> None:
@@ -126,16 +126,16 @@ class StreamRelay:
             self.meter.fail("upstream datacenter lost")
         self._close(out)
 
-    def _close(self, out: bytes) -> None:
+    def _close(self, out: bytes, kind: FailureKind = FailureKind.LOST) -> None:
         """The last event is in: the stream ends whole, or with one honest error, or is tried elsewhere."""
         meter = self.meter
         if not self._started and (meter.error is not None or not meter.has_begun):
             self._is_over = True
             self._cancel_timer()
-            failure = judge_stream_error(meter.error.code) if meter.error else Failure(FailureKind.BROKEN, 200)
-            self._owner.attempt_failed(failure)
+            error = None if meter.is_cut else meter.error
+            self._owner.attempt_failed(judge_stream_error(error.code) if error else Failure(FailureKind.BROKEN, 200))
         elif meter.error is not None:
-            self._owner.stream_lost(meter.lost_counts())
+            self._owner.stream_lost(meter.lost_counts(), kind)
             self._write_last(out + self._error_event())
             self.stop()
         else:
@@ -168,7 +168,7 @@ class StreamRelay:
             self._connection.abandon(self)
         elif self._is_quiet and not self.is_paused:  # while it is paused the client is what stands still
             self.meter.fail("upstream datacenter fell silent")
-            self._close(b"")
+            self._close(b"", FailureKind.SLOW)
         else:
             self._is_quiet = True
             self._timer = self._loop.call_later(self._period_s, self._watch)

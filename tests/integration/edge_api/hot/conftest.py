@@ -67,6 +67,12 @@ class Directory:
         self.fault = TooManyUnknownKeys("127.0.0.1")
 
 
+def ejections(edge: "EdgeUnderTest", datacenter_id: str) -> float:
+    """How often the datacenter was ejected."""
+    labels = {"datacenter": datacenter_id}
+    return edge.metrics.registry.get_sample_value("meridian_edge_ejections_total", labels) or 0.0
+
+
 async def until(condition: Callable[[], object], patience_s: float = 3.0) -> None:
     """Waits until something that happens elsewhere is true.
 

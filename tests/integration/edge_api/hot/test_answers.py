@@ -207,7 +207,22 @@ async def test_nothing_of_the_datacenters_headers_comes_back(edge: EdgeUnderTest
 async def test_only_named_headers_go_upstream(edge: EdgeUnderTest, home: Datacenter) -> None:
     await edge.client.ask("cookie: a=b\r\nx-tenant-id: t\r\nx-forwarded-for: 1.2.3.4\r\nx-client-request-id: c\r\n")
     headers = home.seen[0].headers
-    assert set(headers) == {"host", "content-type", "accept", "x-request-id", "x-dynamo-session-id", "content-length"}
+    assert set(headers) == {"host", "content-type", "accept", "x-request-id", "x-dynamo-session-id", "traceparent",
+                            "content-length"}
+
+
+async def test_a_clients_trace_goes_upstream(edge: EdgeUnderTest, home: Datacenter) -> None:
+    parent = f"00-{'4bf92f3577b34da6' * 2}-00f067aa0ba902b7-01"
+    await edge.client.ask(f"TraceParent: {parent}\r\nTraceState: vendor=1\r\n", stream=True)
+    headers = home.seen[0].headers
+    assert (headers["traceparent"], headers["tracestate"]) == (parent, "vendor=1")
+
+
+async def test_a_request_without_a_trace_has_its_own_id_for_one(edge: EdgeUnderTest, home: Datacenter) -> None:
+    answer = await edge.client.ask("traceparent: 00-1\r\ntracestate: vendor=1\r\n")
+    headers = home.seen[0].headers
+    assert headers["traceparent"].split("-")[1] == answer.headers["x-request-id"].removeprefix("req_")
+    assert "tracestate" not in headers
 
 
 async def test_the_attempt_is_named_upstream_by_request_and_number(edge: EdgeUnderTest, home: Datacenter) -> None:

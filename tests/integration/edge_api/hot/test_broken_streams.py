@@ -7,7 +7,7 @@ import pytest
 
 from control_plane.contracts.pricing import rate, usd_text
 from control_plane.contracts.usage import MeterSource, Outcome
-from tests.integration.edge_api.hot.conftest import EdgeUnderTest
+from tests.integration.edge_api.hot.conftest import HOME, EdgeUnderTest, ejections
 from tests.integration.edge_api.hot.datacenter import DONE, Datacenter, Upcall, chunk, streams
 from tests.unit.edge_api.builders import PRICE
 
@@ -107,6 +107,15 @@ async def test_a_slow_but_living_stream_is_not_broken(edge: EdgeUnderTest, home:
 
     home.script = slow
     assert (await edge.client.ask(stream=True)).events[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize(("kind", "times"), [("silence", 0), ("reset", 1)])
+async def test_a_silent_datacenter_is_slow_and_only_a_lost_one_is_ejected(
+        edge: EdgeUnderTest, home: Datacenter, kind: str, times: int) -> None:
+    home.script = BREAKS[kind]
+    await edge.client.ask(stream=True)
+    assert (await edge.record()).outcome is Outcome.UPSTREAM_LOST
+    assert ejections(edge, HOME) == times
 
 
 async def test_an_openai_sdk_sees_the_error(edge: EdgeUnderTest, home: Datacenter) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
 from control_plane.contracts.usage import Attempt, Outcome
-from tests.integration.edge_api.hot.conftest import HOME, OTHER, EdgeUnderTest
+from edge_api.hot.services import Limits
+from tests.integration.edge_api.hot.conftest import HOME, LIMITS, OTHER, EdgeUnderTest, ejections
 from tests.integration.edge_api.hot.datacenter import (
     DONE,
     Datacenter,
@@ -246,3 +248,44 @@ async def test_nothing_stays_open_after_failures(edge: EdgeUnderTest, home: Data
     for streamed in (True, False):
         await edge.client.ask(stream=streamed)
     assert edge.open_requests.counts() == {HOME: 0, OTHER: 0}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_request_that_breaks_every_datacenter_is_not_to_be_repeated(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter, streamed: bool) -> None:
+    home.script = other.script = refuses(500)
+    edge.prefer_home()
+    answer = await edge.client.ask(stream=streamed)
+    assert (answer.status, answer.headers["x-should-retry"], answer.headers.get("retry-after")) == (502, "false", None)
+
+
+@pytest.mark.parametrize("script", [reset, head_then_reset, refuses(503), refuses(502), streams()])
+async def test_a_request_that_met_a_dead_datacenter_may_be_repeated(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter, script: Script) -> None:
+    home.script, other.script = script, refuses(500)
+    edge.prefer_home()
+    answer = await edge.client.ask(stream=True)
+    assert (answer.status, answer.headers["x-should-retry"]) == (502, "true")
+
+
+async def test_a_lost_datacenter_is_ejected(edge: EdgeUnderTest, home: Datacenter) -> None:
+    home.script = reset
+    await edge.client.ask()
+    assert ejections(edge, HOME) == 1
+
+
+class TestFullEdge:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return replace(LIMITS, pool_max_open=0)
+
+    async def test_an_edge_without_a_connection_left_says_503(self, edge: EdgeUnderTest, home: Datacenter) -> None:
+        answer = await edge.client.ask()
+        assert (answer.status, answer.error["code"]) == (503, "edge_at_capacity")
+        assert "retry-after" in answer.headers
+        assert not home.seen
+
+    async def test_an_edge_without_a_connection_left_ejects_nobody(self, edge: EdgeUnderTest, home: Datacenter) -> None:
+        for _ in range(20):
+            await edge.client.ask()
+        assert ejections(edge, HOME) == 0

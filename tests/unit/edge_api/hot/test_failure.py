@@ -23,6 +23,7 @@ def test_what_is_the_datacenters_fault_may_go_elsewhere(status: int, kind: Failu
     (Failure(FailureKind.LOST), True), (Failure(FailureKind.NOT_SERVED, 404), True),
     (Failure(FailureKind.BROKEN, 502), True), (Failure(FailureKind.BROKEN, 500), False),
     (Failure(FailureKind.OVERLOADED, 503), False), (Failure(FailureKind.SLOW), False),
+    (Failure(FailureKind.CROWDED), False),
 ])
 def test_only_a_dead_datacenter_counts_against_itself(failure: Failure, counts: bool) -> None:
     assert failure.counts_against_datacenter is counts
@@ -67,6 +68,33 @@ def test_overload_everywhere_is_429_with_the_shortest_wait() -> None:
 
 def test_overload_and_something_worse_is_502() -> None:
     assert give_up([Failure(FailureKind.LOST), Failure(FailureKind.OVERLOADED, 503)]).status == 502
+
+
+def test_a_full_edge_is_503_with_a_wait() -> None:
+    refused = give_up([Failure(FailureKind.CROWDED), Failure(FailureKind.CROWDED)])
+    assert (refused.status, refused.fault.code) == (503, "edge_at_capacity")
+    assert {name for name, _ in refused.headers()} == {b"x-should-retry", b"retry-after", b"retry-after-ms"}
+
+
+def test_a_full_edge_and_overload_are_429() -> None:
+    assert give_up([Failure(FailureKind.CROWDED), Failure(FailureKind.OVERLOADED, 503)]).status == 429
+
+
+@pytest.mark.parametrize(("failures", "retry"), [
+    ([Failure(FailureKind.BROKEN, 500)], b"false"), ([Failure(FailureKind.BROKEN, 500)] * 2, b"false"),
+    ([Failure(FailureKind.LOST), Failure(FailureKind.BROKEN, 500)], b"true"),
+    ([Failure(FailureKind.BROKEN, 502), Failure(FailureKind.BROKEN, 500)], b"true"),
+    ([Failure(FailureKind.OVERLOADED, 503), Failure(FailureKind.BROKEN, 500)], b"true"),
+    ([Failure(FailureKind.BROKEN, 504)], b"true"), ([Failure(FailureKind.BROKEN, 200)] * 2, b"true"),
+    ([Failure(FailureKind.CROWDED), Failure(FailureKind.BROKEN, 500)], b"true")])
+def test_only_a_request_that_broke_whatever_answered_is_not_to_be_repeated(
+        failures: list[Failure], retry: bytes) -> None:
+    refused = give_up(failures)
+    assert (refused.status, dict(refused.headers())[b"x-should-retry"]) == (502, retry)
+
+
+def test_an_error_event_without_a_code_is_no_plain_500() -> None:
+    assert not judge_stream_error(None).is_plain_500
 
 
 def test_slowness_is_504() -> None:
