@@ -3,7 +3,7 @@
 import pytest
 
 from tests.lint.sources import text_files
-from tests.lint.texts import locks_with_hashes, locks_without_addresses, no_machine
+from tests.lint.texts import living_links, locks_with_hashes, locks_without_addresses, no_machine
 
 
 @pytest.mark.parametrize("line", [
@@ -39,7 +39,29 @@ def test_a_pinned_and_hashed_lock_is_right() -> None:
     assert list(locks_with_hashes("requirements.lock", "a==1 \\\n    --hash=sha256:bb\nb==2 --hash=sha256:cc\n")) == []
 
 
-@pytest.mark.parametrize("rule", [no_machine, locks_without_addresses, locks_with_hashes],
+@pytest.mark.parametrize("line", [
+    "see [it](gone.md)", "see [it](docs/gone.md#part)", "![picture](docs/gone.svg 'A picture')", "see [it](<gone.md>)",
+    "[it]: gone.md", '<img src="docs/gone.svg">', "see [it](../README.md)", "see [code](README.m)",
+    "in @@" "GAP@@ seconds", "```\n@@" "GAP@@\n```", "```\n[a](gone.md)\n```\n[a](gone.md)"])
+def test_a_dead_link_and_a_held_place_are_found(line: str) -> None:
+    [fault] = living_links("README.md", line)
+    assert fault.path == "README.md"
+
+
+@pytest.mark.parametrize("line", [
+    "see [it](docs/architecture.md#part), [it](docs), [it](/dev)", "[it](https://example.org/x), [it](#part)",
+    "<a href='mailto:x@example.org'>", "`[a](gone.md)`", "```\n[a](gone.md)\n```", "a @@ b @@ c"])
+def test_a_living_link_is_let_be(line: str) -> None:
+    assert list(living_links("README.md", line)) == []
+
+
+def test_a_link_is_read_from_its_own_page() -> None:
+    assert list(living_links("docs/operations/drain.md", "[up](../architecture.md) [by](restore.md)")) == []
+    assert list(living_links("docs/operations/drain.md", "[up](architecture.md)"))
+    assert list(living_links("tests/x.py", "[up](gone.md)")) == []
+
+
+@pytest.mark.parametrize("rule", [no_machine, living_links, locks_without_addresses, locks_with_hashes],
                          ids=lambda rule: rule.__name__)
 def test_the_repository_keeps_the_rule(rule: object) -> None:
     assert callable(rule)
