@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from infra.local import postgres, throwaway
+from infra.local import postgres
 from infra.local.postgres import Postgres
 from infra.local.valkey import Valkey
+from tests import throwaway
 
 TEMPLATE = "migrated"
 

@@ -17,8 +17,8 @@ import pytest_asyncio
 from control_plane.contracts import ids
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.operator import KeyCreated, OperationState
-from infra.local import throwaway
 from infra.local.postgres import Postgres
+from tests import throwaway
 from tests.integration.control_plane.simulated import EAST, WEST, World, declare, document, running_world
 from tests.integration.edge_api.control_plane import listening
 from tests.integration.edge_api.process import Datacenter, EdgeProcess, chat_body, client_of, datacenter, edge_process

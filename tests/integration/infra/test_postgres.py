@@ -13,10 +13,11 @@ import asyncpg
 import psutil
 import pytest
 
-from infra.local import account, child, postgres, throwaway
+from infra.local import account, child, postgres
 from infra.local.errors import StackRefused
 from infra.local.ports import free_port
 from infra.local.postgres import Postgres
+from tests import throwaway
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root lends out another account")
 

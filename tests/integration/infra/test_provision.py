@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from infra.local import child, processes, provision, throwaway
+from infra.local import child, processes, provision
 from infra.local.child import ProcessSpec
 from infra.local.errors import StackRefused
 from infra.local.layout import Layout, open_layout
@@ -21,6 +21,7 @@ from infra.local.provision import OperatorApi
 from infra.local.readiness import answers
 from infra.local.shape import TEAM, Shape
 from infra.local.valkey import Valkey
+from tests import throwaway
 
 SHAPE = Shape(8700, datacenter_count=2, edge_count=1, replica_count=1, engine="sim")
 

@@ -15,10 +15,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError
 
-from infra.local import child, throwaway, valkey
+from infra.local import child, valkey
 from infra.local.errors import StackRefused
 from infra.local.ports import free_port, is_free
 from infra.local.valkey import Valkey
+from tests import throwaway
 
 
 @contextlib.contextmanager
@@ -106,7 +107,7 @@ def test_tests_find_an_empty_server(valkey_url: str) -> None:
 
 def test_a_throw_away_server_ends_with_the_process_that_asked_for_it() -> None:
     code = (
-        "import os, signal, sys\nfrom infra.local import throwaway\n"
+        "import os, signal, sys\nfrom tests import throwaway\n"
         "with throwaway.valkey_server() as server:\n"
         "    print(server.port, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)"
     )

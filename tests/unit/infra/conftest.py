@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local import throwaway
+from tests import throwaway
 
 
 @pytest.fixture

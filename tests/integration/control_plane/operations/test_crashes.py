@@ -14,11 +14,12 @@ from control_plane.operations import service
 from control_plane.operations.advance import advance
 from control_plane.operations.playbooks import PLAYBOOKS, Pace
 from control_plane.routing import publisher
-from infra.local import child, postgres, throwaway
+from infra.local import child, postgres
 from infra.local.ports import free_port
 from infra.local.postgres import Postgres
-from infra.local.throwaway import RIGHTS
+from tests import throwaway
 from tests.integration.control_plane.simulated import WEST, World, running_world
+from tests.throwaway import RIGHTS
 
 STEPS = [(kind, step) for kind, steps in PLAYBOOKS.items() for step in steps]
 PACE = Pace(verify_s=0.2)
