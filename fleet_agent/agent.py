@@ -66,7 +66,7 @@ class Agent:
             for task in loops:
                 task.cancel()
         if self._settings.stop_engine_on_exit:
-            log.info("ending the engine", grace_s=self._settings.stop_grace_s)
+            log.info("engine_ending", grace_s=self._settings.stop_grace_s)
             await self.driver.stop(self._settings.stop_grace_s)
 
     async def _keep_synced(self) -> None:
@@ -120,10 +120,10 @@ class Agent:
                 fleet_id=self._fleet_id, state_dir=settings.engine_state_dir, host=settings.engine_host,
                 port_base=settings.engine_port_base, deployments=desired.deployments))
         except Refused as error:
-            log.error("plan refused", deployment_id=error.refusal.deployment_id, reason=error.refusal.error)
+            log.error("plan_refused", deployment_id=error.refusal.deployment_id, reason=error.refusal.error)
             self._trouble = {error.refusal.deployment_id: f"refused by the engine: {error.refusal.error}"}
         except PlanFailed as error:
-            log.error("plan failed", reason=str(error))
+            log.error("plan_failed", reason=str(error))
             self._trouble = {"": str(error)}
             return False
         else:
@@ -133,7 +133,7 @@ class Agent:
             self._store.accept(self._accepted)
             self.driver.apply(plan)
             self._trouble = {}
-            log.info("plan accepted", generation=desired.generation, processes=len(plan.processes))
+            log.info("plan_accepted", generation=desired.generation, processes=len(plan.processes))
         self._planned = desired
         return True
 

@@ -44,14 +44,14 @@ class Executor:
             case core.Drive(desired):
                 self._drive(desired)
             case core.Complain(reason):
-                log.error("refused", reason=reason)
+                log.error("answer_refused", reason=reason)
 
     @staticmethod
     def _log_changes(before: core.AgentState, after: core.AgentState) -> None:
         if before.standing is not after.standing:
-            log.info("standing changed", standing=after.standing, epoch=after.epoch)
+            log.info("standing_changed", standing=after.standing, epoch=after.epoch)
         old = {tracked.command.id: tracked.state for tracked in before.commands}
         for tracked in after.commands:
             if old.get(tracked.command.id) is not tracked.state:
-                log.info("command", command_id=tracked.command.id, kind=tracked.command.kind, state=tracked.state,
+                log.info("command_moved", command_id=tracked.command.id, kind=tracked.command.kind, state=tracked.state,
                          result=tracked.result)

@@ -79,14 +79,14 @@ class Renewal:
                 answer = await client.post("/enrol/v1", request.model_dump_json().encode(), ENROL_DEADLINE_S)
             identity = _keep(self._state_dir, answer.status_code, answer.content, digest, known.subject)
         except ControlPlaneAway as error:
-            log.warning("the control plane is away; enrolment waits", error=str(error))
+            log.warning("enrolment_waits", error=str(error))
             return False
         except CannotEnrol as error:
             self._tried = digest
-            log.error("cannot enrol again", error=str(error))
+            log.error("enrolment_refused", error=str(error))
             return False
         self._client.sign_as(SignatureAuth(identity.identity, self._key, self._clock))
-        log.info("enrolled again", identity=identity.identity, fleet=identity.subject)
+        log.info("enrolled", identity=identity.identity, fleet=identity.subject)
         return True
 
 
@@ -98,13 +98,15 @@ async def enrol(urls: list[str], state_dir: Path, key: SigningKey, token_file: P
     """
     token = _read_token(token_file)
     request = EnrolRequest(token=token, kind=IdentityKind.AGENT, public_key=key.public.text)
-    retry_s = RETRY_S
+    retry_s, is_told = RETRY_S, False
     async with ControlPlaneClient(urls) as client:
         while True:
             try:
                 answer = await client.post("/enrol/v1", request.model_dump_json().encode(), ENROL_DEADLINE_S)
             except ControlPlaneAway as error:
-                log.warning("the control plane is away; enrolment waits", error=str(error))
+                if not is_told:  # once: it may be away for days
+                    log.warning("enrolment_waits", error=str(error))
+                is_told = True
             else:
                 if answer.status_code != 429:
                     return _keep(state_dir, answer.status_code, answer.content, ids.secret_digest(token))

@@ -93,7 +93,7 @@ async def _run(settings: Settings) -> None:
         return
     store = Store(settings.state_dir / "agent.sqlite")
     auth = SignatureAuth(answer.identity, key, clock)
-    log.info("serving", fleet=answer.subject, identity=answer.identity, health_port=port)
+    log.info("agent_started", fleet=answer.subject, identity=answer.identity, health_port=port)
     try:
         async with (ControlPlaneClient(settings.control_plane_urls, auth) as control_plane,
                     httpx.AsyncClient(trust_env=False) as engine):
@@ -103,7 +103,7 @@ async def _run(settings: Settings) -> None:
             await board.agent.run(stop)
     finally:
         store.close()
-    log.info("ended", engine="ended" if settings.stop_engine_on_exit else "left serving")
+    log.info("agent_stopped", engine="ended" if settings.stop_engine_on_exit else "left_serving")
 
 
 async def _enrol_unless(stop: asyncio.Event, settings: Settings, key: SigningKey) -> EnrolAnswer | None:

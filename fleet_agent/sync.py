@@ -55,6 +55,7 @@ class SyncLoop:
         self._wait_s = 0.0
         self._retry_s = FIRST_RETRY_S
         self._told: AgentSyncRequest | None = None
+        self._told_trouble = ""
         self._news = asyncio.Event()
         self.synced_at_s: float | None = None
         self.problem = "no answer from the control plane yet"
@@ -72,11 +73,13 @@ class SyncLoop:
             answer = await self._post(request)
         except IdentityUnknown as error:
             self.problem = str(error)
-            log.error("not known", error=str(error))
+            if self._is_news("identity_unknown"):
+                log.error("identity_unknown", error=str(error))
             return MIN_PAUSE_S if await self._renew() else self._back_off()
         except ControlPlaneAway as error:
             self.problem = f"the control plane is away: {error}"
-            log.warning("the control plane is away", error=str(error))
+            if self._is_news("control_plane_away"):
+                log.warning("control_plane_away", error=str(error))
             return self._back_off()
         if answer is None:
             return MIN_PAUSE_S
@@ -107,22 +110,26 @@ class SyncLoop:
             case 200:
                 return self._granted(answer)
             case 409:
+                self._heard()
                 self._epoch = None
                 self._executor.handle(LeaseMoved())
                 return MIN_PAUSE_S
             case 410:
+                self._heard()
                 # The epoch is kept: asking without one would take the lease from the newer boot.
                 self._executor.handle(LeaseTaken())
                 return ids.jitter(MAX_RETRY_S)
             case status:
-                log.error("the control plane refused this agent", status=status, problem=answer.text[:MAX_PROBLEM])
+                if self._is_news("sync_refused"):
+                    log.error("sync_refused", status=status, problem=answer.text[:MAX_PROBLEM])
                 return self._back_off()
 
     def _granted(self, response: httpx.Response) -> float:
         try:
             answer = AgentSyncAnswer.model_validate_json(response.content)
         except ValidationError as error:
-            log.error("the control plane's answer cannot be read", faults=error.error_count())
+            if self._is_news("sync_answer_unreadable"):
+                log.error("sync_answer_unreadable", faults=error.error_count())
             return self._back_off()
         self._executor.handle(Answered(answer))
         state = self._executor.state
@@ -132,10 +139,20 @@ class SyncLoop:
         self._wait_s = max(0.0, min(answer.next_wait_s, MAX_WAIT_S))
         if answer.desired is not None and answer.desired.generation != state.generation:
             return self._back_off()  # refused; it will be sent again at once, so do not ask at once
-        if self._retry_s != FIRST_RETRY_S:
-            log.info("in touch with the control plane again")
+        self._heard()
         self._retry_s = FIRST_RETRY_S
         return MIN_PAUSE_S
+
+    def _is_news(self, trouble: str) -> bool:
+        """Whether this is in the way since now: it is logged once, for an outage may last for days."""
+        was_told, self._told_trouble = self._told_trouble, trouble
+        return was_told != trouble
+
+    def _heard(self) -> None:
+        """The control plane has an answer for this agent."""
+        if self._told_trouble:
+            log.info("control_plane_back")
+        self._told_trouble = ""
 
     def _back_off(self) -> float:
         pause_s = ids.jitter(self._retry_s)

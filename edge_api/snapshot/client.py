@@ -96,7 +96,7 @@ class SyncClient:
                 self.problem = str(error) if is_unknown else f"control plane away: {error}"
                 self._metrics.control_plane_away.set(1)
                 if event != told:  # once: an outage may last for days
-                    log.warning(event, error=str(error))
+                    log.warning("identity_unknown" if is_unknown else "control_plane_away", error=str(error))
                 told = event
                 if is_unknown and await self._renew():
                     continue

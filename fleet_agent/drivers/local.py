@@ -54,7 +54,7 @@ class LocalDriver:
             if row.pid is None:
                 self._store.put_process(ProcessRow(row.spec, row.token, found.pid, found.started))
             self._managed[row.spec.name] = Managed(row.spec, found, self._clock.monotonic_s())
-            log.info("adopted", process_name=row.spec.name, pid=found.pid)
+            log.info("process_adopted", process_name=row.spec.name, pid=found.pid)
         await self.probe()  # so that the first report does not call them unready
 
     async def run(self) -> None:
@@ -119,13 +119,13 @@ class LocalDriver:
         self._store.put_process(ProcessRow(spec, token, identity.pid, identity.started))
         self._managed[spec.name] = Managed(spec, identity, self._clock.monotonic_s())
         self._missed.pop(spec.name, None)
-        log.info("started", process_name=spec.name, pid=identity.pid)
+        log.info("process_started", process_name=spec.name, pid=identity.pid)
 
     def _terminate(self, process: Managed, now_s: float) -> None:
         process.kill_at_s = now_s + process.spec.stop_grace_s
         if self._stop_by_s is not None:
             process.kill_at_s = min(process.kill_at_s, max(self._stop_by_s, now_s))
-        log.info("ending", process_name=process.spec.name, pid=process.identity.pid)
+        log.info("process_ending", process_name=process.spec.name, pid=process.identity.pid)
         processes.signal_group(process.identity, signal.SIGTERM)
 
     def _bury(self) -> None:
@@ -135,7 +135,7 @@ class LocalDriver:
             orphans = processes.kill_orphans(process.identity)
             del self._managed[name]
             self._store.delete_process(name)
-            log.info("ended", process_name=name, pid=process.identity.pid, orphans=orphans)
+            log.info("process_ended", process_name=name, pid=process.identity.pid, orphans=orphans)
             if process.kill_at_s is None and name in self._plan:
                 self._fail(self._plan[name], self._clock.monotonic_s() - process.since_s, "ended by itself")
 
@@ -146,7 +146,7 @@ class LocalDriver:
         self.restarts += 1
         self._failures[spec.name] = Failures(failures.in_a_row, now_s + delay_s)
         self._trouble[spec.name] = f"{trouble} ({failures.in_a_row} in a row), see {spec.log_path}"
-        log.warning("failed", process_name=spec.name, trouble=trouble, in_a_row=failures.in_a_row,
+        log.warning("process_failed", process_name=spec.name, trouble=trouble, in_a_row=failures.in_a_row,
                     retry_in_s=round(delay_s, 1))
 
     async def _probe(self, process: Managed, now_s: float) -> None:

@@ -10,7 +10,8 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 80
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
-LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
+EVENT_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 LOGGERS = {"log", "_log", "logger", "_logger"}
 UNITLESS = {"timeout", "deadline", "delay", "interval", "duration", "ttl", "age", "latency", "wait", "grace", "period"}
 
@@ -72,14 +73,13 @@ def narrow_excepts(source: Source) -> Iterator[Fault]:
 
 
 def plain_log_events(source: Source) -> Iterator[Fault]:
-    """A log call names an event and gives fields; it never formats a sentence."""
+    """A log call names an event, a snake_case literal, and gives fields; it is never a sentence."""
     for node in ast.walk(source.tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOG_METHODS):
             continue
         logger = source.dotted(node.func.value).split(".")[-1]
-        formatted = [argument for argument in node.args if isinstance(argument, ast.JoinedStr | ast.BinOp)]
-        if logger in LOGGERS and formatted:
-            yield Fault(source.path, node.lineno, "a log event must be a plain name with fields")
+        if logger in LOGGERS and not (len(node.args) == 1 and _is_event_name(node.args[0])):
+            yield Fault(source.path, node.lineno, "a log event must be one snake_case name with fields")
 
 
 def finished(source: Source) -> Iterator[Fault]:
@@ -97,6 +97,12 @@ def units_in_names(source: Source) -> Iterator[Fault]:
             yield Fault(source.path, line, f"'{name}' has no unit")
         if name.endswith("_usd") and re.search(r"\bfloat\b", text):
             yield Fault(source.path, line, f"'{name}' is money and must be a Decimal")
+
+
+def _is_event_name(node: ast.expr) -> bool:
+    if isinstance(node, ast.IfExp):
+        return _is_event_name(node.body) and _is_event_name(node.orelse)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(EVENT_NAME.fullmatch(node.value))
 
 
 def _has_comment(source: Source, line: int) -> bool:

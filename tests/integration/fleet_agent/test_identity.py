@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from control_plane.contracts import ids
 from fleet_agent import identity
@@ -79,6 +80,19 @@ async def test_enrolment_waits_for_a_control_plane_that_is_away(
     assert not enrolling.done()
     control_plane.is_away = False
     assert (await enrolling).subject == "test-a"
+
+
+async def test_waiting_to_enrol_is_told_once(
+    control_plane: FakeControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "RETRY_S", 0.02)
+    control_plane.is_away = True
+    with capture_logs() as logs:
+        enrolling = asyncio.create_task(enrol(control_plane, tmp_path))
+        await asyncio.sleep(0.5)
+        control_plane.is_away = False
+        await enrolling
+    assert [line["event"] for line in logs] == ["enrolment_waits"]
 
 
 async def test_a_damaged_identity_file_is_named(tmp_path: Path) -> None:

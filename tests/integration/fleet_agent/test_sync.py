@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from control_plane.contracts import ids
 from control_plane.contracts.agent_sync import CommandState, DeploymentPhase, ObservedDeployment
@@ -143,6 +144,33 @@ async def test_after_an_absence_the_pauses_start_over(talk: Conversation) -> Non
     assert await talk.loop.poll() == sync.MIN_PAUSE_S
     talk.control_plane.is_away = True
     assert await talk.loop.poll() <= 0.6
+
+
+async def test_a_long_absence_is_two_lines_in_the_log(talk: Conversation) -> None:
+    with capture_logs() as logs:
+        for is_away in (False, True, True, True, False, False):
+            talk.control_plane.is_away = is_away
+            await talk.loop.poll()
+    seen = [line["event"] for line in logs if line["event"].startswith("control_plane")]
+    assert seen == ["control_plane_away", "control_plane_back"]
+
+
+async def test_each_absence_is_told(talk: Conversation) -> None:
+    with capture_logs() as logs:
+        for is_away in (True, False, True):
+            talk.control_plane.is_away = is_away
+            await talk.loop.poll()
+    assert [line["event"] for line in logs].count("control_plane_away") == 2
+
+
+async def test_a_superseded_boot_tells_of_an_absence_too(talk: Conversation) -> None:
+    await talk.loop.poll()
+    talk.control_plane.superseded_by = "another boot"
+    with capture_logs() as logs:
+        for is_away in (True, False, True):
+            talk.control_plane.is_away = is_away
+            await talk.loop.poll()
+    assert [line["event"] for line in logs].count("control_plane_away") == 2
 
 
 async def test_an_absence_forgets_nothing(talk: Conversation) -> None:
