@@ -38,6 +38,9 @@ def usage(cli: Invocation, team: Team = "", since: Since = 86_400.0, by: By = "m
         summary = client.get("/operator/v1/usage", UsageSummary, {**window(since), "group_by": list(groups), **scope})
     when = f"{render.moment(summary.start)} to {render.moment(summary.end)}"
     cli.show(summary, [summary_sheet(summary, groups)], when)
+    if summary.truncated and not cli.is_json:
+        cli.err.print(f"only the dearest {len(summary.rows):,} rows are shown; the total is of all", style=render.QUIET,
+                      highlight=False, soft_wrap=True)
 
 
 def parse_groups(text: str) -> list[UsageGroup]:

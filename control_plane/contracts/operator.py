@@ -163,7 +163,8 @@ class OperationRequest(Document):
 
 class OperationPlan(Wire):
     """What an operation will do, before it does it. `remaining_datacenters` are those that serve each model once it is
-    over, a restored one included. Counts are null when nobody reported them."""
+    over, a restored one included. Counts are null when nobody reported them; `open_requests` is what the edges reported
+    last, and that may be 4 s ago."""
 
     kind: OperationKind
     datacenter: str
@@ -304,12 +305,14 @@ class UsageRow(Wire):
 
 
 class UsageSummary(Wire):
-    """Usage from `start` (inclusive) to `end` (exclusive)."""
+    """Usage from `start` (inclusive) to `end` (exclusive), the dearest row first. `total` is of everything, also of the
+    rows that are left out when there are too many (`truncated`)."""
 
     start: datetime
     end: datetime
     rows: list[UsageRow]
     total: UsageRow
+    truncated: bool = False
 
 
 class GenerationView(Wire):

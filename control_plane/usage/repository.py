@@ -66,11 +66,11 @@ async def quarantine(session: AsyncSession, rows: Sequence[Mapping[str, Any]]) -
     return len((await session.execute(statement)).all())
 
 
-async def sums(session: AsyncSession, window: Window, groups: Sequence[UsageGroup],
-               team_id: str | None) -> Sequence[Any]:
-    """Sums of the window by `groups`, the dearest first; without groups one row."""
+async def sums(session: AsyncSession, window: Window, groups: Sequence[UsageGroup], team_id: str | None,
+               limit: int) -> Sequence[Any]:
+    """Sums of the window by `groups`, the dearest first and at most `limit`; without groups one row."""
     columns = [GROUP_COLUMNS[group].label(group.value) for group in groups]
-    query = select(*columns, *SUMS).where(_within(window))
+    query = select(*columns, *SUMS).where(_within(window)).limit(limit)
     if team_id is not None:
         query = query.where(UsageRow.team_id == team_id)
     if columns:

@@ -28,6 +28,7 @@ from control_plane.usage.window import Window
 ROLLUP_TOPIC = "usage.rollup"
 ROLLUP_DELAY_S = 30.0
 DAY_S = 86_400
+MAX_ROWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,13 @@ class Intake:
 
 async def summary(session: AsyncSession, window: Window, groups: Sequence[UsageGroup],
                   team_id: str | None = None) -> UsageSummary:
-    """Exact sums of the window, from the records themselves."""
+    """Exact sums of the window, from the records themselves; of the dearest `MAX_ROWS` groups."""
     groups = list(dict.fromkeys(groups))
-    found = await repository.sums(session, window, groups, team_id)
-    (total,) = await repository.sums(session, window, [], team_id)
-    return UsageSummary(start=window.start, end=window.end, rows=[UsageSums(**row._mapping) for row in found],
-                        total=UsageSums(**total._mapping))
+    found = await repository.sums(session, window, groups, team_id, MAX_ROWS + 1)
+    (total,) = await repository.sums(session, window, [], team_id, 1)
+    return UsageSummary(
+        start=window.start, end=window.end, rows=[UsageSums(**row._mapping) for row in found[:MAX_ROWS]],
+        total=UsageSums(**total._mapping), truncated=len(found) > MAX_ROWS)
 
 
 async def generations(session: AsyncSession, asked: paging.Asked, team_id: str | None = None) -> Page[GenerationView]:

@@ -53,6 +53,28 @@ async def test_usage_is_grouped_by_what_is_asked(metered: Metered) -> None:
     assert found.total.requests == 3
 
 
+@pytest.mark.parametrize("path", ["/operator/v1/usage", "/api/v1/teams/acme/usage"])
+async def test_only_the_dearest_groups_are_listed_and_all_are_summed(metered: Metered, path: str) -> None:
+    async def ship(numbers: range) -> None:
+        await metered.ship(*(metered.maker.record(
+            metered.now_s, datacenter_id=f"dc-{number}", completion_tokens=50 + number) for number in numbers))
+
+    async def seen() -> UsageSummary:
+        answer = await metered.replica.client.get(
+            path, params={"group_by": "datacenter"}, headers=await metered.replica.operator())
+        return UsageSummary.model_validate_json(answer.content)
+
+    await ship(range(1, 501))
+    await ship(range(501, 1_001))
+    whole = await seen()
+    assert (len(whole.rows), whole.truncated) == (1_000, False)
+    await ship(range(1))
+    cut = await seen()
+    assert (len(cut.rows), cut.truncated, cut.total.requests) == (1_000, True, 1_001)
+    assert cut.rows == whole.rows
+    assert cut.rows[0].datacenter == "dc-1000"
+
+
 async def test_only_the_time_asked_for_is_summed_across_days(metered: Metered) -> None:
     now_s = metered.now_s
     await metered.ship(*(metered.maker.record(now_s - days * 86_400) for days in range(5)))

@@ -141,6 +141,7 @@ class OperatorServer(Server):
         self.generations: list[GenerationView] = []
         self.events: list[AuditView] = []
         self.refusal: Problem | None = None
+        self.is_truncated = False
         self.ending = OperationState.SUCCEEDED
         self.stuck = False
         self._routes: dict[tuple[str, str], Callable[[Call, list[str]], BaseModel | None]] = {
@@ -286,7 +287,8 @@ class OperatorServer(Server):
         total = UsageRow(requests=2_400, prompt_tokens=2_469_134, cached_tokens=0, completion_tokens=8_192,
                          cost_usd=Decimal("1.4995028"))
         return UsageSummary.model_validate({
-            "start": call.query["start"][0], "end": call.query["end"][0], "rows": [row, row], "total": total})
+            "start": call.query["start"][0], "end": call.query["end"][0], "rows": [row, row], "total": total,
+            "truncated": self.is_truncated})
 
 
 class EdgeServer(Server):

@@ -33,6 +33,19 @@ def test_the_table_has_exact_dollars_and_a_total(meridian: Meridian) -> None:
     assert lines[5].split() == ["total", "2,400", "2,469,134", "0", "8,192", "$1.4995028"]
 
 
+@pytest.mark.parametrize("form", ["table", "plain"])
+def test_sums_that_are_not_whole_say_so(meridian: Meridian, api: OperatorServer, form: str) -> None:
+    assert meridian("usage", "-o", form).err == ""
+    api.is_truncated = True
+    assert meridian("usage", "-o", form).err == "only the dearest 2 rows are shown; the total is of all\n"
+
+
+def test_sums_in_json_that_are_not_whole_say_so(meridian: Meridian, api: OperatorServer) -> None:
+    api.is_truncated = True
+    ran = meridian("usage", "-o", "json")
+    assert (ran.json["truncated"], ran.err) == (True, "")
+
+
 def test_usage_may_be_grouped_by_several(meridian: Meridian, api: OperatorServer) -> None:
     out = meridian("usage", "--by", "team, datacenter").out
     assert api.calls[-1].query["group_by"] == ["team", "datacenter"]
