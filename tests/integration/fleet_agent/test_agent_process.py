@@ -172,7 +172,7 @@ def test_a_taken_port_ends_with_one_line(agent: AgentProcess, control_plane: Fak
 def test_it_can_be_ended_while_it_waits_to_enrol(agent: AgentProcess, control_plane: FakeControlPlane) -> None:
     control_plane.is_away = True
     agent.start()
-    until(lambda: "enrolment waits" in agent.log())
+    until(lambda: "enrolment_waits" in agent.log())
     assert agent.end(signal.SIGTERM) == 0
 
 
@@ -251,7 +251,7 @@ def test_it_is_alive_and_not_ready_before_it_is_enrolled(
 ) -> None:
     control_plane.is_away = True
     agent.start(MERIDIAN_PORT=str(port_base + 49))
-    until(lambda: "enrolment waits" in agent.log())
+    until(lambda: "enrolment_waits" in agent.log())
     url = f"http://127.0.0.1:{port_base + 49}"
     assert (get(f"{url}/healthz")[0], get(f"{url}/readyz")[0]) == (200, 503)
 

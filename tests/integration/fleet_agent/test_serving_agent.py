@@ -58,7 +58,7 @@ def test_its_files_are_for_this_user_only(serving: Serving) -> None:
 
 
 def test_the_token_is_in_no_log(serving: Serving) -> None:
-    assert "serving" in serving.agent.log()
+    assert "agent_started" in serving.agent.log()
     assert serving.control_plane.token not in serving.agent.log()
 
 
