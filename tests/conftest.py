@@ -13,6 +13,7 @@ from tests import throwaway
 TEMPLATE = "migrated"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side run files, not tests: a file's clusters start once. The whole stack is one group."""
     for item in items:

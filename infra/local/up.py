@@ -23,6 +23,7 @@ from infra.local.settings import Settings
 from infra.local.shape import Shape, check
 from infra.local.stack import Stack
 from infra.local.supervisor import PartEvent, PartState, Supervisor
+from infra.local.watches import require_instances
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -83,6 +84,7 @@ class _Session:
         if found:
             self._say(f"Ended {found} processes that an earlier start left behind.")
         require_free(processes.ports_in_use(self._shape))
+        require_instances(self._shape.datacenter_count)
 
     async def _unless_stopped(self, stack: Stack) -> bool:
         """Whether the start came to its end before somebody asked to stop."""
