@@ -5,7 +5,7 @@ import sys
 import pytest
 
 # Most tests wait more than they compute: three at a time keep two cores busy.
-SIDE_BY_SIDE = ["-n", "3", "--dist", "loadgroup"]
+SIDE_BY_SIDE = ["-n", "3", "--dist", "loadscope", "--no-loadscope-reorder"]
 
 
 def main(arguments: list[str]) -> int:

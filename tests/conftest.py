@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from infra.local import postgres
 from infra.local.postgres import Postgres
@@ -13,12 +14,17 @@ from tests import throwaway
 TEMPLATE = "migrated"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side run files, not tests: a file's clusters start once. The whole stack is one group."""
-    for item in items:
-        is_stack = item.get_closest_marker("stack") is not None
-        item.add_marker(pytest.mark.xdist_group("stack" if is_stack else str(item.path)))
+class WholeFiles(LoadScopeScheduling):
+    """Spreads files over the workers, not tests: a file's clusters start once. The whole stack is one unit."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::", 1)[0]
+        return "tests/e2e" if path.startswith("tests/e2e/") else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
+    """What `./dev test` runs side by side."""
+    return WholeFiles(config, log)
 
 
 @pytest.fixture(scope="session")
