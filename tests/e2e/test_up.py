@@ -4,7 +4,9 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +17,11 @@ from tests.e2e.stack import LocalStack, state_directory, until
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 MODEL = "sim/glm-5.3"
 NOBODY = 65534
+
+
+def is_open_to_all(program: Path) -> bool:
+    """Whether every account may reach and run `program`."""
+    return all(place.stat().st_mode & 0o001 for place in (program, *program.parents))
 
 
 @pytest.fixture
@@ -101,6 +108,7 @@ def test_a_taken_port_is_named_and_nothing_stays(small: LocalStack) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="this whole run is a plain user's already")
+@pytest.mark.skipif(not is_open_to_all(Path(sys.executable).resolve()), reason="only root may run this Python")
 def test_a_plain_user_can_run_it_too() -> None:
     with state_directory() as state:
         os.chown(state.parent, NOBODY, NOBODY)

@@ -1,7 +1,6 @@
 """Clients that want the edge's memory, another answer than theirs, or the engine's own switches."""
 
 import asyncio
-import gc
 import json
 import logging
 from contextlib import suppress
@@ -63,8 +62,8 @@ async def test_a_chunk_extension_is_not_kept_and_not_read(edge: EdgeUnderTest, h
 async def test_half_a_body_is_forgotten_with_its_connection(edge: EdgeUnderTest) -> None:
     async with edge.client.connection() as connection:
         await connection.send(request(edge.client.key, b"x" * HALF_BYTES, length=900_000))
-        await until(lambda: bool(_halves()))
-        (half,) = _halves()
+        await until(lambda: bool(_halves(edge)))
+        (half,) = _halves(edge)
         connection.reset()
         await until(lambda: half.disconnected)
         assert not half._body
@@ -118,6 +117,7 @@ async def _statuses(connection: Connection) -> list[int]:
     return [int(line.split(b" ")[1]) for line in everything.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
 
 
-def _halves() -> list[Exchange]:
+def _halves(edge: EdgeUnderTest) -> list[Exchange]:
     """The requests of which just half a body has come."""
-    return [held for held in gc.get_objects() if isinstance(held, Exchange) and held._size == HALF_BYTES]
+    cycles: list[object] = [connection.cycle for connection in list(edge.server.server_state.connections)]
+    return [cycle for cycle in cycles if isinstance(cycle, Exchange) and cycle._size == HALF_BYTES]

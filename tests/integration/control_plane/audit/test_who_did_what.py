@@ -4,6 +4,7 @@ from typing import Any
 
 from control_plane.contracts.enrolment import IdentityKind
 from tests.integration.control_plane.replica import Replica
+from tests.integration.control_plane.simulated import declare, document
 
 
 async def log(replica: Replica, headers: dict[str, str]) -> list[dict[str, Any]]:
@@ -25,6 +26,7 @@ async def test_teams_keys_and_tokens_are_noted_with_the_operators_name(replica: 
     await replica.client.delete(f"/operator/v1/keys/{key['id']}", headers=headers)
     token = await post(replica, headers, "/operator/v1/tokens", {"name": "ci", "scopes": ["read"]})
     await replica.client.delete(f"/operator/v1/tokens/{token['id']}", headers=headers)
+    await declare(replica, headers, document())
     await post(replica, headers, "/operator/v1/enrolment-tokens", {"kind": "agent", "subject": "us-east-1-a"})
     events = await log(replica, headers)
     assert {event["actor"] for event in events} == {"operator:olga"}
@@ -32,7 +34,7 @@ async def test_teams_keys_and_tokens_are_noted_with_the_operators_name(replica: 
         ("team.create", f"team:{team['id']}"), ("key.create", f"key:{key['id']}"), ("key.revoke", f"key:{key['id']}"),
         ("operator_token.create", f"operator_token:{token['id']}"),
         ("operator_token.revoke", f"operator_token:{token['id']}"),
-        ("enrolment_token.create", "agent:us-east-1-a")]
+        ("topology.apply", "topology"), ("enrolment_token.create", "agent:us-east-1-a")]
 
 
 async def test_a_machine_is_noted_when_it_enrols_and_when_it_is_revoked(replica: Replica) -> None:

@@ -99,7 +99,7 @@ async def test_a_dead_edge_is_excused(world: World) -> None:
     async with world.running(*world.agents.values(), world.edges[0]):
         ended = await world.ended(await world.started("drain", WEST))
         assert ended.state is OperationState.SUCCEEDED
-        assert "1 not heard from are excused" in step(ended, "await_edges")
+        assert "1 not heard from is excused" in step(ended, "await_edges")
 
 
 async def test_a_dead_agent_is_excused_and_named(world: World) -> None:

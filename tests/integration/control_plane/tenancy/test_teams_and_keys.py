@@ -121,4 +121,4 @@ async def test_a_key_is_revoked_once(replica: Replica) -> None:
 async def test_a_name_that_cannot_be_stored_is_the_callers_fault(replica: Replica) -> None:
     answer = await replica.client.post(
         "/operator/v1/teams", json={"name": "nul \0", "slug": "nul"}, headers=await replica.operator())
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_value")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
