@@ -97,10 +97,10 @@ async def test_an_operation_goes_on_after_its_replica_died_in_a_step(
 
 
 class RestartablePostgres:
-    """A Postgres that can be killed and started again on the same data."""
+    """A Postgres that can be killed and started again on the same data: durable, as the real one is."""
 
     def __init__(self, place: Path) -> None:
-        self.server = Postgres(data_dir=place / "data", port=free_port(), log_path=place / "log", durable=False,
+        self.server = Postgres(data_dir=place / "data", port=free_port(), log_path=place / "log",
                                superuser_password="superuser", role_password="ordinary")
         self.start()
 
