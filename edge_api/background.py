@@ -34,8 +34,7 @@ async def _for_ever(name: str, task: Task, metrics: Metrics, restart_s: float) -
     while True:
         try:
             await task()
-        except Exception:
-            # Whatever it was, the edge serves on: a bug in shipping must not end routing, nor the reverse.
+        except Exception:  # the edge serves on: a bug in shipping must not end routing, nor the reverse
             metrics.background_faults.labels(name).inc()
             log.exception("background_task_failed", task=name)
         else:

@@ -1,7 +1,6 @@
 """A control plane on a real database and a real socket, and the `meridian` command as a process of its own."""
 
 import asyncio
-import json
 import os
 import socket
 import sys
@@ -9,29 +8,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 
 from tests.integration.control_plane.simulated import World, running_world
+from tests.ran import Ran
 
 DEADLINE_S = 60.0
 MAIN = "from control_plane.cli.main import main; main()"
-
-
-@dataclass
-class Ran:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass

@@ -2,27 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from control_plane.cli.app import run
+from tests.ran import Ran
 from tests.unit.control_plane.cli.servers import API_KEY, TOKEN, EdgeServer, OperatorServer
-
-
-@dataclass
-class Ran:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class Meridian:

@@ -1,6 +1,7 @@
 """An operator API and an edge in memory, on real sockets: they answer the contracts' shapes, and faults on demand."""
 
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class Refuse(Exception):
         self.status, self.problem = status, problem
 
 
-class Server:
+class Server(ABC):
     """Any HTTP server of this file. `scripted` answers come first, one a request, whatever is asked."""
 
     def __init__(self) -> None:
@@ -105,9 +106,9 @@ class Server:
         self._thread.join()
         self._http.server_close()
 
+    @abstractmethod
     def answer(self, call: Call) -> Raw:
         """What is answered when nothing is scripted."""
-        raise NotImplementedError
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(request.path)
