@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from control_plane.contracts.deployment import DesiredDeployment
+from control_plane.contracts.deployment import DesiredDeployment, EngineFacts
 from control_plane.contracts.wire import Count, Name, Note, Wait, Wire
 
 LEASE_TTL_S = 15.0
@@ -45,6 +45,7 @@ class ObservedDeployment(Wire):
     inflight: Count | None = None
     queued: Count | None = None
     message: Note = ""
+    facts: EngineFacts = EngineFacts()
 
 
 class CommandState(StrEnum):

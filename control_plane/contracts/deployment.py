@@ -23,6 +23,31 @@ class Pool(Document):
     gpus_per_replica: int = Field(default=1, ge=0, le=1_024)
 
 
+class ReasoningFacts(Wire):
+    """How an engine marks reasoning in token ids: `start_ids` and `end_ids` are the sequences that open and close it.
+    `starts_inside`: the chat template opens it already, so an answer begins in it."""
+
+    start_ids: list[int]
+    end_ids: list[int]
+    starts_inside: bool
+
+
+class EngineFacts(Wire):
+    """What an engine says of one deployment, for edges. Streams may go on between deployments of equal `identity`: a digest of
+    weights, tokenizer, chat template and parsers. Empty: never. `grammar_url` is the grammar service beside it, without
+    one constrained streams are not continued. `tool_parser` and `reasoning_parser` are the frontend's, empty without.
+    `is_salt_aware`: it keeps cached prefixes of different salts apart. `prefill_tokens_per_s` is of one replica, null if
+    nobody measured it."""
+
+    identity: str = ""
+    grammar_url: str | None = None
+    tool_parser: str = ""
+    reasoning_parser: str = ""
+    reasoning: ReasoningFacts | None = None
+    is_salt_aware: bool = False
+    prefill_tokens_per_s: float | None = None
+
+
 class DesiredDeployment(Wire):
     """A model on a fleet. `engine` is opaque here and validated by the agent's engine."""
 

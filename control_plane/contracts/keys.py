@@ -12,6 +12,25 @@ class Scope(StrEnum):
     USAGE_READ = "usage:read"
 
 
+class LimitScope(StrEnum):
+    """Whose limit it is."""
+
+    KEY = "key"
+    TEAM = "team"
+
+
+class RateLimit(Wire):
+    """One limit that binds a key, or all keys of a team together. `model_id` null: over all models. A figure that is
+    null does not limit."""
+
+    scope: LimitScope
+    scope_id: str
+    model_id: str | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int | None = None
+
+
 class KeyLookup(Wire):
     """`POST /edge/v1/keys/lookup`: the SHA-256 of a key in hex, never the key."""
 
@@ -21,7 +40,10 @@ class KeyLookup(Wire):
 class Principal(Wire):
     """Whom a key speaks for. 404 instead of it means that nobody issued the key, or that it was revoked or expired.
 
-    `expires_at_s` is a Unix time; `always_usage` asks for the usage chunk on every stream.
+    `expires_at_s` is a Unix time; `always_usage` asks for the usage chunk on every stream. `limits` are all that bind
+    the key. `money_scopes` are those whose money must be leased before a request is sent; none: nobody limits it.
+    `allowed_models` and `regions` null: any. `cache_salt` keeps the team's cached prefixes apart from other teams'; it is
+    the same on every edge.
     """
 
     key_id: str
@@ -30,10 +52,17 @@ class Principal(Wire):
     scopes: list[Scope]
     always_usage: bool = False
     expires_at_s: float | None = None
+    limits: list[RateLimit] = []
+    money_scopes: list[LimitScope] = []
+    allowed_models: list[str] | None = None
+    regions: list[str] | None = None
+    cache_salt: str = ""
 
 
 class Revocation(Wire):
-    """A key that must not be served any more. `seq` grows by commit order and is where the next poll resumes."""
+    """A key that must not be served any more, at once or, after a rotation with grace, from `effective_at_s` (Unix time)
+    on. `seq` grows by commit order and is where the next poll resumes."""
 
     seq: int
     digest: str
+    effective_at_s: float | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from control_plane.contracts.deployment import DesiredDeployment
+from control_plane.contracts.deployment import DesiredDeployment, EngineFacts
 from control_plane.contracts.wire import Wire
 
 
@@ -51,11 +51,12 @@ class Gauges(Wire):
 
 
 class LaunchPlan(Wire):
-    """All processes of a fleet, in the order in which they start."""
+    """All processes of a fleet, in the order in which they start; `facts` by deployment id."""
 
     ingress_url: str
     processes: list[LaunchProcess]
     gauges: Gauges
+    facts: dict[str, EngineFacts] = Field(default_factory=dict)
 
 
 class PlanRefused(Wire):

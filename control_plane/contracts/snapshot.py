@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from pydantic import ValidationError
 
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.signing import SigningKey, VerifyKey
 from control_plane.contracts.wire import Wire
@@ -41,6 +42,26 @@ class SnapshotRoute(Wire):
     fleet_id: str
     datacenter_id: str
     ingress_url: str
+    engine: EngineFacts = EngineFacts()
+
+
+class ModelFeature(StrEnum):
+    """What a model can be asked for beside text."""
+
+    TOOLS = "tools"
+    STRUCTURED_OUTPUTS = "structured_outputs"
+    REASONING = "reasoning"
+    LOGPROBS = "logprobs"
+    EMBEDDINGS = "embeddings"
+
+
+class ModelDetails(Wire):
+    """What listings tell of a model; null and empty where nobody said."""
+
+    hugging_face_id: str | None = None
+    tokenizer: str | None = None
+    quantization: str | None = None
+    features: list[ModelFeature] = []
 
 
 class SnapshotModel(Wire):
@@ -57,6 +78,7 @@ class SnapshotModel(Wire):
     routes: list[SnapshotRoute]
     unroutable_reason: str | None = None
     default_max_tokens: int | None = None
+    details: ModelDetails = ModelDetails()
 
 
 class Snapshot(Wire):

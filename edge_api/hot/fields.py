@@ -1,4 +1,4 @@
-"""The fields of a chat request that the edge itself reads. All others stay bytes and go upstream untouched."""
+"""The fields of a request that the edge itself reads. All others stay bytes and go upstream untouched."""
 
 from typing import Annotated
 
@@ -7,19 +7,18 @@ import msgspec
 NOTHING = msgspec.Raw()
 
 
-class ChatFields(msgspec.Struct, gc=False):
-    """Types are checked here, so that a wrong one is a 400 that names its field; values are the engine's to judge.
+class Fields(msgspec.Struct, gc=False, kw_only=True):
+    """What every kind of request has. Types are checked here, so that a wrong one is a 400 that names its field; values
+    are the engine's to judge.
 
     Big fields stay raw slices of the request's own bytes. `nvext` and `cache_salt` are read only to be taken out:
     what they say is between the edge and the engine. A limit that is null is one that was not named, but its key is
-    there.
+    there. `provider` is the edge's own: where the request may be served.
     """
 
     model: str
-    messages: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
     stream: bool | None = None
     stream_options: msgspec.Raw = NOTHING
-    tools: list[msgspec.Raw] | None = None
     n: int | None = None
     max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     max_completion_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
@@ -35,6 +34,9 @@ class ChatFields(msgspec.Struct, gc=False):
     session_id: str | None = None
     nvext: msgspec.Raw = NOTHING
     cache_salt: msgspec.Raw = NOTHING
+    provider: msgspec.Raw = NOTHING
+    service_tier: str | None = None
+    stop: msgspec.Raw = NOTHING
 
     @property
     def has_limit(self) -> bool:
@@ -44,3 +46,39 @@ class ChatFields(msgspec.Struct, gc=False):
     @property
     def has_null_limit(self) -> bool:
         return self.max_tokens is None or self.max_completion_tokens is None
+
+    @property
+    def opening(self) -> list[msgspec.Raw]:
+        """What stays the same while a conversation grows begins with these."""
+        return []
+
+
+class ChatFields(Fields, gc=False, kw_only=True):
+    """A chat request. `response_format`, `tool_choice` and the rest are read again when a stream has to be resumed."""
+
+    messages: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
+    tools: list[msgspec.Raw] | None = None
+
+    @property
+    def opening(self) -> list[msgspec.Raw]:
+        return self.messages
+
+
+class PromptFields(Fields, gc=False, kw_only=True):
+    """A request to complete a prompt: text, token ids, or a list of either."""
+
+    prompt: msgspec.Raw
+
+    @property
+    def opening(self) -> list[msgspec.Raw]:
+        return [self.prompt]
+
+
+class EmbeddingFields(Fields, gc=False, kw_only=True):
+    """A request for embeddings."""
+
+    input: msgspec.Raw
+
+    @property
+    def opening(self) -> list[msgspec.Raw]:
+        return [self.input]

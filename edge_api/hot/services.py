@@ -6,12 +6,13 @@ never waits for anything but the client and the datacenter.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.keys import Principal
 from control_plane.contracts.usage import UsageOpen, UsageRecord
-from edge_api.hot.fields import ChatFields
+from edge_api.hot.fields import Fields
 from edge_api.routing.table import Route, RoutedModel, RoutingTable
 
 MEBIBYTE = 1 << 20
@@ -46,10 +47,65 @@ class Keyring(Protocol):
         ...
 
 
+class Need(NamedTuple):
+    """What a request asks of admission, at worst: tokens of its prompt (an upper bound) and of its answer, and what they
+    cost in nano-dollars, rounded up."""
+
+    request_id: UUID
+    principal: Principal
+    model_id: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost_nusd: int
+
+
+class Grant(Protocol):
+    """What one request was let in with. `headers` are its `x-ratelimit-*` lines, each with its line end."""
+
+    headers: bytes
+
+    def settle(self, tokens: int, cost_nusd: int) -> None:
+        """What it used in truth. To be called once the usage record is in the outbox, before `release`."""
+        ...
+
+    def release(self) -> None:
+        """The request is over, however it ended. What was never settled counts as nothing used. Safe to repeat."""
+        ...
+
+
+class Admission(Protocol):
+    """Lets requests in, within every limit and every balance that binds them."""
+
+    def admit_now(self, need: Need) -> Grant | None:
+        """The grant, if what this edge holds suffices; none: `admit` must be asked.
+
+        Raises:
+            Refusal: it is certain that it may not be let in.
+        """
+        ...
+
+    async def admit(self, need: Need) -> Grant:
+        """As `admit_now`, asking for more where it has to. Takes 50 ms at most where nobody answers.
+
+        Raises:
+            Refusal: 402 or 429, saying which limit and when to try again.
+        """
+        ...
+
+
+class RouteNeed(NamedTuple):
+    """What routing must know of a request: about how long its prompt is, and the regions it may be served in (none:
+    any)."""
+
+    prompt_tokens: int = 0
+    regions: frozenset[str] | None = None
+
+
 class Chooser(Protocol):
     """Chooses the datacenter of a request, and learns from what became of it."""
 
-    def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str]) -> Route | None: ...
+    def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str],
+               need: RouteNeed = RouteNeed()) -> Route | None: ...
 
     def failed(self, datacenter_id: str) -> None: ...
 
@@ -148,4 +204,4 @@ class Services:
     clock: Clock
     limits: Limits
     metrics: HotMetrics
-    session_key: Callable[[Mapping[bytes, bytes], ChatFields, str], str]
+    session_key: Callable[[Mapping[bytes, bytes], Fields, str], str]
