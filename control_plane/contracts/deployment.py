@@ -33,11 +33,11 @@ class ReasoningFacts(Wire):
 
 
 class EngineFacts(Wire):
-    """What an engine says of one deployment, for edges. Streams may go on between deployments of equal `identity`: a digest of
-    weights, tokenizer, chat template and parsers. Empty: never. `grammar_url` is the grammar service beside it, without
-    one constrained streams are not continued. `tool_parser` and `reasoning_parser` are the frontend's, empty without.
-    `is_salt_aware`: it keeps cached prefixes of different salts apart. `prefill_tokens_per_s` is of one replica, null if
-    nobody measured it."""
+    """What an engine says of one deployment, for edges. Streams may go on between deployments of equal `identity`: a
+    digest of weights, tokenizer, chat template and parsers. Empty: never. `grammar_url` is the grammar service beside
+    it, without one constrained streams are not continued. `tool_parser` and `reasoning_parser` are the frontend's,
+    empty without. `is_salt_aware`: it keeps cached prefixes of different salts apart. `prefill_tokens_per_s` is of one
+    replica, null if nobody measured it."""
 
     identity: str = ""
     grammar_url: str | None = None

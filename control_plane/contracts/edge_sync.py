@@ -33,8 +33,8 @@ class EdgeSyncRequest(Wire):
 
 
 class EdgeSyncAnswer(Wire):
-    """`snapshot` is null when the edge has the newest. `next_wait_s` is what to ask for next time. `live_edges` counts the
-    edges that polled of late, the asking one included: the shares of a limit while Valkey is away."""
+    """`snapshot` is null when the edge has the newest. `next_wait_s` is what to ask for next time. `live_edges` counts
+    the edges that polled of late, the asking one included: the shares of a limit while Valkey is away."""
 
     snapshot: SignedSnapshot | None
     revocations: list[Revocation]

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from control_plane.contracts.wire import Wire
 
 
@@ -42,8 +44,8 @@ class Principal(Wire):
 
     `expires_at_s` is a Unix time; `always_usage` asks for the usage chunk on every stream. `limits` are all that bind
     the key. `money_scopes` are those whose money must be leased before a request is sent; none: nobody limits it.
-    `allowed_models` and `regions` null: any. `cache_salt` keeps the team's cached prefixes apart from other teams'; it is
-    the same on every edge.
+    `allowed_models` and `regions` null: any. `cache_salt` keeps the team's cached prefixes apart from other teams'; it
+    is the same on every edge.
     """
 
     key_id: str
@@ -52,16 +54,16 @@ class Principal(Wire):
     scopes: list[Scope]
     always_usage: bool = False
     expires_at_s: float | None = None
-    limits: list[RateLimit] = []
-    money_scopes: list[LimitScope] = []
+    limits: list[RateLimit] = Field(default_factory=list)
+    money_scopes: list[LimitScope] = Field(default_factory=list)
     allowed_models: list[str] | None = None
     regions: list[str] | None = None
     cache_salt: str = ""
 
 
 class Revocation(Wire):
-    """A key that must not be served any more, at once or, after a rotation with grace, from `effective_at_s` (Unix time)
-    on. `seq` grows by commit order and is where the next poll resumes."""
+    """A key that must not be served any more, at once or, after a rotation with grace, from `effective_at_s` (Unix
+    time) on. `seq` grows by commit order and is where the next poll resumes."""
 
     seq: int
     digest: str

@@ -1,9 +1,9 @@
 """`POST /edge/v1/money/leases`: an edge borrows money to spend before it is asked for each request.
 
-A lease is a block of a team's or a key's allowance that one boot of one edge may spend. The control plane grants no more
-than is left after what was booked and what is lent already, so the sum of open leases is all that can be spent beyond what
-it has seen. An edge closes a lease once every request that was paid from it is in usage records that were shipped; a
-dead edge's leases stay open until its next boot has shipped what it left (`earlier_boots_shipped`).
+A lease is a block of a team's or a key's allowance that one boot of one edge may spend. The control plane grants no
+more than is left after what was booked and what is lent already, so the sum of open leases is all that can be spent
+beyond what it has seen. An edge closes a lease once every request that was paid from it is in usage records that were
+shipped; a dead edge's leases stay open until its next boot has shipped what it left (`earlier_boots_shipped`).
 
 Amounts are integer nano-dollars (1e-9 USD), rounded up by whoever asks: they authorise, they are never a bill.
 """
@@ -47,8 +47,8 @@ class MoneyRefusalReason(StrEnum):
 
 
 class LeaseGrant(Wire):
-    """`granted_nusd` 0: refused, for `reason`; with a budget `interval` (daily, weekly, monthly, lifetime) says which and
-    `resets_at_s` (Unix time) when it begins anew. `left_nusd` is what could still be lent after this grant."""
+    """`granted_nusd` 0: refused, for `reason`; with a budget `interval` (daily, weekly, monthly, lifetime) says which
+    and `resets_at_s` (Unix time) when it begins anew. `left_nusd` is what could still be lent after this grant."""
 
     lease_id: str
     granted_nusd: int

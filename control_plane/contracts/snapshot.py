@@ -7,7 +7,7 @@ signature, its shape and its meaning are right; otherwise it keeps the old one a
 import base64
 from enum import StrEnum
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
@@ -61,7 +61,7 @@ class ModelDetails(Wire):
     hugging_face_id: str | None = None
     tokenizer: str | None = None
     quantization: str | None = None
-    features: list[ModelFeature] = []
+    features: list[ModelFeature] = Field(default_factory=list)
 
 
 class SnapshotModel(Wire):

@@ -28,8 +28,9 @@ class MeterSource(StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try in one datacenter. `status` is the HTTP status that it answered, 0 if it never did. `delivered` counts the
-    completion tokens that clients got from earlier attempts when this one began: more than 0 is a resumed stream."""
+    """One try in one datacenter. `status` is the HTTP status that it answered, 0 if it never did. `delivered` counts
+    the completion tokens that the client had from earlier attempts when this one began: more than 0 is a resumed
+    stream."""
 
     datacenter_id: str
     status: int
@@ -52,8 +53,8 @@ class UsageRecord(msgspec.Struct, frozen=True, tag="record"):
 
     `cached_tokens` are part of `prompt_tokens`, `reasoning_tokens` of `completion_tokens`. `cost_usd` is exact decimal
     text, rated by `price_version`. Times are Unix seconds, durations milliseconds. `ttft_ms` is null if no byte came.
-    `dialect` is the wire format that the client spoke, `session` the routing key of its session, `service_tier` the tier
-    that served; `resumes` counts how often the stream went on in another datacenter.
+    `dialect` is the wire format that the client spoke, `session` the routing key of its session, `service_tier` the
+    tier that served; `resumes` counts how often the stream went on in another datacenter.
     """
 
     request_id: UUID

@@ -1,7 +1,7 @@
 """What a dialect is to the edge: how a request of it is read, and how answers and errors are told in it.
 
-Upstream there are three kinds of request; whatever a client speaks becomes one of them. A dialect that is told as it comes
-(chat, completions, embeddings) has no `voice` and no `answer`: its bytes pass through.
+Upstream there are three kinds of request; whatever a client speaks becomes one of them. A dialect that is told as it
+comes (chat, completions, embeddings) has no `voice` and no `answer`: its bytes pass through.
 """
 
 from collections.abc import Callable, Mapping

@@ -48,8 +48,8 @@ class Keyring(Protocol):
 
 
 class Need(NamedTuple):
-    """What a request asks of admission, at worst: tokens of its prompt (an upper bound) and of its answer, and what they
-    cost in nano-dollars, rounded up."""
+    """What a request asks of admission, at worst: tokens of its prompt (an upper bound) and of its answer, and what
+    they cost in nano-dollars, rounded up."""
 
     request_id: UUID
     principal: Principal
@@ -101,11 +101,14 @@ class RouteNeed(NamedTuple):
     regions: frozenset[str] | None = None
 
 
+ANYWHERE = RouteNeed()
+
+
 class Chooser(Protocol):
     """Chooses the datacenter of a request, and learns from what became of it."""
 
     def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str],
-               need: RouteNeed = RouteNeed()) -> Route | None: ...
+               need: RouteNeed = ANYWHERE) -> Route | None: ...
 
     def failed(self, datacenter_id: str) -> None: ...
 

@@ -8,6 +8,7 @@ random weight, in the logarithmic form for weights (score = -weight / ln u).
 import math
 from hashlib import blake2b
 
+from edge_api.hot.services import ANYWHERE, RouteNeed
 from edge_api.metrics import Metrics
 from edge_api.routing.health import Health
 from edge_api.routing.table import Route, RoutedModel
@@ -21,7 +22,8 @@ class Chooser:
     def __init__(self, health: Health, metrics: Metrics) -> None:
         self._health, self._metrics = health, metrics
 
-    def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str]) -> Route | None:
+    def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str],
+               need: RouteNeed = ANYWHERE) -> Route | None:
         """The route to use, or None if every datacenter is `excluded` or takes no new requests.
 
         When all that are left are ejected, ejections are ignored (panic): a wrong guess of ours must not refuse what
