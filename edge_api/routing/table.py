@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
-from control_plane.contracts.snapshot import Snapshot, SnapshotModel, TrafficState
+from control_plane.contracts.snapshot import Snapshot, SnapshotModel, SnapshotRoute, TrafficState
+
+NO_FACTS = EngineFacts()
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one datacenter serves a model. `weight` 0 takes no new requests."""
+    """Where one datacenter serves a model. `weight` 0 takes no new requests. `engine` is what its engine said of the
+    deployment."""
 
     datacenter_id: str
     region: str
@@ -18,11 +22,14 @@ class Route:
     host: str
     port: int
     tls: bool
+    deployment_id: str = ""
+    engine: EngineFacts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedModel:
-    """A model and where it is served. `default_max_tokens` is asked for when a request names no limit."""
+    """A model and where it is served. `default_max_tokens` is asked for when a request names no limit; `listing` is
+    what the snapshot says of it, for the lists of models."""
 
     id: str
     price: Price
@@ -47,11 +54,11 @@ def build_table(snapshot: Snapshot) -> RoutingTable:
     """The table of a snapshot whose meaning was checked."""
     datacenters = {datacenter.id: datacenter for datacenter in snapshot.datacenters}
 
-    def route(datacenter_id: str, ingress_url: str) -> Route:
-        datacenter, url = datacenters[datacenter_id], urlsplit(ingress_url)
+    def route(told: SnapshotRoute) -> Route:
+        datacenter, url = datacenters[told.datacenter_id], urlsplit(told.ingress_url)
         tls = url.scheme == "https"
-        return Route(datacenter_id, datacenter.region, datacenter.state, datacenter.weight,
-                     url.hostname or "", url.port or (443 if tls else 80), tls)
+        return Route(datacenter.id, datacenter.region, datacenter.state, datacenter.weight, url.hostname or "",
+                     url.port or (443 if tls else 80), tls, told.deployment_id, told.engine)
 
     return RoutingTable(snapshot.lineage, snapshot.version, {
         model.id: RoutedModel(
@@ -59,7 +66,7 @@ def build_table(snapshot: Snapshot) -> RoutingTable:
             price=model.price,
             context_window=model.context_window,
             max_output_tokens=model.max_output_tokens,
-            routes=tuple(route(r.datacenter_id, r.ingress_url) for r in model.routes),
+            routes=tuple(map(route, model.routes)),
             unroutable_reason=model.unroutable_reason,
             listing=model,
             default_max_tokens=model.default_max_tokens,

@@ -173,4 +173,4 @@ def test_two_fleets_of_one_datacenter_share_its_sessions(chooser: Chooser) -> No
 
 def test_the_route_says_where_and_in_which_state(chooser: Chooser) -> None:
     assert chooser.choose(model(eu_north_1=50), "s", NONE) == Route(
-        "eu-north-1", "eu-north-1", TrafficState.ACTIVE, 50, "127.0.0.1", 9000, False)
+        "eu-north-1", "eu-north-1", TrafficState.ACTIVE, 50, "127.0.0.1", 9000, False, "eu-north-1-a-glm")

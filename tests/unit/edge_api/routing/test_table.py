@@ -2,6 +2,7 @@
 
 import pytest
 
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.snapshot import TrafficState
 from edge_api.routing.table import build_table
 from edge_api.snapshot.holder import TableHolder
@@ -43,6 +44,15 @@ def test_ingress_urls_become_addresses(url: str, address: tuple[str, int, bool])
     model = built.models[0].model_copy(update={"routes": [routed]})
     (route,) = build_table(built.model_copy(update={"models": [model]})).models[MODEL].routes
     assert (route.host, route.port, route.tls) == address
+
+
+def test_routes_carry_their_deployment_and_what_its_engine_said() -> None:
+    facts = EngineFacts(identity="abc", grammar_url="http://127.0.0.1:9300", prefill_tokens_per_s=8_000.0)
+    built = snapshot(weights={"us-east-1": 1})
+    routed = built.models[0].routes[0].model_copy(update={"engine": facts})
+    model = built.models[0].model_copy(update={"routes": [routed]})
+    (route,) = build_table(built.model_copy(update={"models": [model]})).models[MODEL].routes
+    assert (route.deployment_id, route.engine) == ("us-east-1-a-glm", facts)
 
 
 def test_a_holder_has_nothing_before_the_first_snapshot_and_then_the_last() -> None:
