@@ -6,6 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.billing import repository
 from control_plane.billing.models import PriceVersion
+from control_plane.contracts.keys import LimitScope
 from control_plane.contracts.pricing import Price, usd_text
 from control_plane.contracts.topology import PriceDocument
 from control_plane.errors import Conflict
@@ -36,6 +37,12 @@ def price_of(row: PriceVersion) -> Price:
     """The stored row as edges and rating see it."""
     return Price(version=row.version, input_usd=row.input_usd, cached_input_usd=row.cached_input_usd,
                  output_usd=row.output_usd)
+
+
+async def money_scopes(session: AsyncSession, team_id: str, key_id: str) -> list[LimitScope]:
+    """Whose money an edge must lease before it serves this key: the key's when it has a budget, the team's when it is
+    prepaid or has one. Nobody's: nothing limits what the key spends."""
+    return sorted(await repository.limited_scopes(session, team_id, key_id))
 
 
 def _numbers(row: PriceVersion) -> dict[str, str]:

@@ -19,6 +19,22 @@ NANO_USD = 1_000_000_000
 MAX_LEASES = 200
 
 
+class BillingMode(StrEnum):
+    """How a team pays: from its balance before it spends, or by invoice afterwards."""
+
+    PREPAID = "prepaid"
+    POSTPAID = "postpaid"
+
+
+class Interval(StrEnum):
+    """How often a budget begins anew: at 00:00 UTC, weeks on Monday; the widest last."""
+
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    MONTHLY = "monthly"
+    LIFETIME = "lifetime"
+
+
 class LeaseAsk(Wire):
     """`lease_id` is made by the edge, so that an ask may be repeated: the same id gets the same grant. The grant is
     between `at_least_nusd` and `want_nusd`, or nothing."""
@@ -54,7 +70,7 @@ class LeaseGrant(Wire):
     granted_nusd: int
     left_nusd: int
     reason: MoneyRefusalReason | None = None
-    interval: str | None = None
+    interval: Interval | None = None
     resets_at_s: float | None = None
 
 

@@ -125,10 +125,10 @@ def _is_storable(frame: Frame) -> bool:
         return False
     if isinstance(frame, UsageOpen):
         return True
-    counts = (frame.prompt_tokens, frame.cached_tokens, frame.completion_tokens, frame.reasoning_tokens)
+    counts = (frame.prompt_tokens, frame.cached_tokens, frame.completion_tokens, frame.reasoning_tokens, frame.resumes)
     durations_ms = (frame.duration_ms, frame.ttft_ms or 0.0)
     attempts_fit = len(frame.attempts) <= MAX_ATTEMPTS and all(
         "\0" not in attempt.datacenter_id and len(attempt.datacenter_id) <= MAX_TEXT and 0 <= attempt.status <= 999
-        for attempt in frame.attempts)
-    return (max(counts) <= MAX_TOKENS and 0 <= frame.http_status <= 999 and attempts_fit
+        and 0 <= attempt.delivered <= MAX_TOKENS for attempt in frame.attempts)
+    return (max(counts) <= MAX_TOKENS and frame.resumes >= 0 and 0 <= frame.http_status <= 999 and attempts_fit
             and all(0 <= duration_ms <= MAX_DURATION_MS for duration_ms in durations_ms))

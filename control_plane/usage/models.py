@@ -51,6 +51,10 @@ class UsageRow(Base):
     finish_reason: Mapped[str]
     body_sha: Mapped[bytes] = mapped_column(LargeBinary)
     received_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    dialect: Mapped[str] = mapped_column(server_default="chat")
+    session: Mapped[str] = mapped_column(server_default="")
+    service_tier: Mapped[str] = mapped_column(server_default="default")
+    resumes: Mapped[int] = mapped_column(server_default="0")
 
     __table_args__ = (
         Index(None, "team_id", "id"),

@@ -22,6 +22,8 @@ def record(edge_id: str, frame: UsageRecord, facts: Facts) -> dict[str, Any]:
         "reasoning_tokens": frame.reasoning_tokens, "cost_usd": cost_usd(frame, facts),
         "attempts": frame.attempts, "opened_at": utc(frame.opened_at_s), "duration_ms": frame.duration_ms,
         "ttft_ms": frame.ttft_ms, "finish_reason": frame.finish_reason, "body_sha": _bytea(frame),
+        "dialect": frame.dialect, "session": frame.session, "service_tier": frame.service_tier,
+        "resumes": frame.resumes,
     }
 
 
