@@ -73,6 +73,10 @@ class Metrics:
         self.outbox_quarantined = Counter(
             "meridian_edge_outbox_quarantined_total", "Stretches of the outbox that could not be read or shipped.",
             registry=self.registry)
+        self.outbox_dropped_bytes = Counter(
+            "meridian_edge_outbox_dropped_bytes_total",
+            "Bytes of the oldest usage that an edge without a control plane deleted to stay within its bound.",
+            registry=self.registry)
         self.shipped_frames = Counter(
             "meridian_edge_shipped_frames_total", "Usage frames by the control plane's verdict.",
             ["verdict"], registry=self.registry)

@@ -1,12 +1,53 @@
-"""The commands that start one process each. They take their settings from MERIDIAN_ variables and no options, and each
-imports only its own process."""
+"""The commands that start one process each. They take their settings from MERIDIAN_ variables, and each imports only
+its own process. Only an edge by itself has options."""
+
+import importlib
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from control_plane.cli.invocation import Invocation, command
 from control_plane.cli.main import start
 
+MILLION = Decimal(1_000_000)
+
 app = typer.Typer(add_completion=False)
+
+
+def usd_per_token(text: str) -> Decimal:
+    """A price as it is usually told, in USD per million tokens."""
+    try:
+        price = Decimal(text)
+    except InvalidOperation:
+        raise typer.BadParameter(f"{text!r} is no number of USD") from None
+    if not price.is_finite() or price < 0:
+        raise typer.BadParameter(f"{text!r} is no price")
+    return price / MILLION
+
+
+def price_option(name: str, what: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        name, metavar="USD", parser=usd_per_token, rich_help_panel=ALONE, help=f"Price of a million {what}.")
+    return option
+
+
+ALONE = "An edge by itself, without a control plane"
+Upstream = Annotated[str, typer.Option(
+    "--upstream", metavar="URL", show_default=False, rich_help_panel=ALONE,
+    help="The one server to relay to. Without it the edge gets all it needs from its control plane.")]
+Key = Annotated[str, typer.Option(
+    "--key", envvar="MERIDIAN_STANDALONE_KEY", show_default=False, rich_help_panel=ALONE,
+    help="The API key that clients must send. The variable keeps it out of the process list.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65_535, rich_help_panel=ALONE, help="Port to listen on.")]
+Host = Annotated[str, typer.Option("--host", rich_help_panel=ALONE, help="Address to listen on.")]
+StateDir = Annotated[Path | None, typer.Option(
+    "--state-dir", metavar="DIR", show_default=False, rich_help_panel=ALONE,
+    help="Where the usage of every request is kept (default: edge-alone in the state directory).")]
+InputUsd = Annotated[Decimal, price_option("--input-usd", "prompt tokens")]
+CachedUsd = Annotated[Decimal | None, price_option("--cached-usd", "prompt tokens found in the cache")]
+OutputUsd = Annotated[Decimal, price_option("--output-usd", "generated tokens")]
 
 
 @command(app, "control-plane")
@@ -16,9 +57,21 @@ def control_plane(cli: Invocation) -> None:
 
 
 @command(app, "edge")
-def edge(cli: Invocation) -> None:
-    """Run one edge."""
-    raise typer.Exit(start("edge"))
+def edge(cli: Invocation, upstream: Upstream = "", key: Key = "", port: Port = 8700, host: Host = "127.0.0.1",
+         state_dir: StateDir = None, input_usd: InputUsd = Decimal(0), cached_usd: CachedUsd = None,
+         output_usd: OutputUsd = Decimal(0)) -> None:
+    """Run one edge; with --upstream and --key by itself, before one server."""
+    if not upstream and (key or state_dir):
+        raise typer.BadParameter("these options are for an edge by itself: --upstream says before which server")
+    if not upstream:
+        raise typer.Exit(start("edge"))
+    if not key:
+        raise typer.BadParameter("an edge by itself needs the key that its clients send: --key")
+    alone = importlib.import_module("edge_api.standalone")
+    alone.run(alone.Options(
+        upstream=upstream, key=key, port=port, host=host,
+        state_dir=state_dir or cli.settings().state / "edge-alone", input_usd=input_usd,
+        cached_input_usd=input_usd if cached_usd is None else cached_usd, output_usd=output_usd))
 
 
 @command(app, "agent")

@@ -128,6 +128,19 @@ class Outbox:
             segment_path(self.directory, number).unlink(missing_ok=True)
             self.size_bytes -= self._sizes.pop(number)
 
+    def drop_oldest(self, keep_bytes: int) -> int:
+        """Deletes the oldest segments, shipped or not, until no more than `keep_bytes` are left, if that can be: the
+        newest one stays, and open frames are carried as in `release`. Returns the bytes that are gone."""
+        dropped_bytes = 0
+        for number, size in sorted(self._sizes.items()):
+            if self.size_bytes <= keep_bytes or number == self._number:
+                break
+            self.release(Position(number + 1, 0))
+            if number in self._sizes:
+                break
+            dropped_bytes += size
+        return dropped_bytes
+
     def close(self) -> None:
         """Closes the files; what is in them stays."""
         for descriptor in [*self._retiring, self._fd]:

@@ -11,11 +11,28 @@ import structlog
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.signing import write_private
 from control_plane.contracts.usage import MeterSource, Outcome, UsageOpen, UsageRecord
+from edge_api.hot.services import OutboxFull
 from edge_api.metering.frames import Unreadable, decode, scan
 from edge_api.metering.outbox import Outbox, segment_numbers, segment_path
 from edge_api.metrics import Metrics
 
 log = structlog.get_logger()
+
+
+def open_outbox(directory: Path, segment_bytes: int, max_bytes: int, clock: Clock, metrics: Metrics) -> Outbox:
+    """The outbox, repaired, with a provisional record for each request that died with an earlier process.
+
+    Raises:
+        OSError: the disk cannot be used.
+    """
+    lost = repair(directory, metrics)
+    outbox = Outbox(directory, segment_bytes, max_bytes, metrics)
+    metrics.outbox_bytes.set_function(lambda: outbox.size_bytes)
+    try:
+        close_lost(outbox, lost, clock)
+    except (OSError, OutboxFull) as error:
+        log.error("lost_requests_not_closed", error=str(error))
+    return outbox
 
 
 def repair(directory: Path, metrics: Metrics) -> list[UsageOpen]:

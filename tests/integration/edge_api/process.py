@@ -82,8 +82,8 @@ class Datacenter:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n")
-                              if line.startswith(b"content-length:"))
+                length = next((int(line.split(b":")[1]) for line in head.lower().split(b"\r\n")
+                               if line.startswith(b"content-length:")), 0)
                 await reader.readexactly(length)
                 self.seen += 1
                 await self._stream(writer)

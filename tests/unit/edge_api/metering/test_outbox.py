@@ -219,3 +219,28 @@ def test_refusals_are_counted(tmp_path: Path) -> None:
         outbox.open(usage_open())
     assert b"meridian_edge_outbox_refusals_total 1.0" in metrics.text()
     outbox.close()
+
+
+async def test_the_oldest_segments_are_dropped_down_to_a_size_and_never_the_newest(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path, segment_bytes=1_000)
+    for _ in range(20):
+        outbox.record(usage_record())
+    before = outbox.size_bytes
+    gone = outbox.drop_oldest(before // 2)
+    assert before - gone == outbox.size_bytes <= before // 2
+    assert outbox.drop_oldest(0) > 0
+    assert segment_numbers(tmp_path) == [outbox.written.segment]
+    outbox.close()
+
+
+async def test_dropping_waits_for_what_is_still_open_to_be_durable_elsewhere(tmp_path: Path) -> None:
+    outbox = outbox_at(tmp_path, segment_bytes=1_000)
+    opened = usage_open()
+    outbox.open(opened)
+    for _ in range(5):
+        outbox.record(usage_record())
+    assert outbox.drop_oldest(0) == 0
+    await outbox.sync()
+    assert outbox.drop_oldest(0) > 0
+    assert opened in on_disk(tmp_path)
+    outbox.close()
