@@ -1,12 +1,12 @@
 """`POST /edge/v1/sync`: one idempotent long-poll in which an edge reports and learns.
 
-It answers at once when there is a newer snapshot or a new revocation, else after `wait_s`. The poll is the edge's
-sign of life, its ACK or NACK, and its evidence of how many requests are open in each datacenter.
+It answers at once when there is a newer snapshot, a new revocation or a changed team, else after `wait_s`. The poll is
+the edge's sign of life, its ACK or NACK, and its evidence of how many requests are open in each datacenter.
 """
 
 from pydantic import Field
 
-from control_plane.contracts.keys import Revocation
+from control_plane.contracts.keys import Revocation, TeamChange
 from control_plane.contracts.snapshot import SignedSnapshot
 from control_plane.contracts.wire import Count, Name, Note, Wait, Wire
 
@@ -20,7 +20,8 @@ class Nack(Wire):
 
 
 class EdgeSyncRequest(Wire):
-    """`acked_*` is the snapshot in use (0 before the first). `open_requests` maps datacenter to count."""
+    """`acked_*` is the snapshot in use (0 before the first). `open_requests` maps datacenter to count. `changes_after`
+    null: an edge of a release that knows no changes, and is told none."""
 
     boot_id: Name
     release: Name
@@ -28,6 +29,7 @@ class EdgeSyncRequest(Wire):
     acked_version: Count
     nack: Nack | None = None
     revocations_after: Count
+    changes_after: Count | None = None
     open_requests: dict[Name, Count] = Field(max_length=10_000)
     wait_s: Wait
 
@@ -38,5 +40,6 @@ class EdgeSyncAnswer(Wire):
 
     snapshot: SignedSnapshot | None
     revocations: list[Revocation]
+    changes: list[TeamChange] = Field(default_factory=list)
     next_wait_s: float
     live_edges: int = 1

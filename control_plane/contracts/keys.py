@@ -1,4 +1,4 @@
-"""API keys as the edge sees them: a digest in, a principal out, and revocations as a delta stream."""
+"""API keys as the edge sees them: a digest in, a principal out, and what became of keys since as delta streams."""
 
 from enum import StrEnum
 
@@ -68,3 +68,11 @@ class Revocation(Wire):
     seq: int
     digest: str
     effective_at_s: float | None = None
+
+
+class TeamChange(Wire):
+    """What binds a team's keys has changed: an edge looks those that it holds up again, and serves what it knows until
+    it is answered. `seq` grows by commit order and is where the next poll resumes."""
+
+    seq: int
+    team_id: str

@@ -14,6 +14,7 @@ from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.keys import Scope
 from control_plane.contracts.pricing import Usd
 from control_plane.contracts.snapshot import TrafficState
+from control_plane.contracts.tenancy import Models, Regions
 from control_plane.contracts.wire import Document, Wire
 
 Item = TypeVar("Item")
@@ -85,24 +86,28 @@ class TeamRequest(Document):
 
 
 class TeamView(Wire):
-    """A team."""
+    """A team. `regions` null: any may serve it."""
 
     id: str
     slug: str
     name: str
     created_at: datetime
+    regions: list[str] | None = None
 
 
 class KeyRequest(Document):
-    """A new API key of a team."""
+    """A new API key of a team; `allowed_models` and `regions` null: any."""
 
     name: str = Field(min_length=1, max_length=100, pattern=PRINTABLE)
     scopes: list[Scope] = Field(default_factory=lambda: [Scope.INFERENCE], min_length=1)
     expires_at: datetime | None = None
+    allowed_models: Models | None = None
+    regions: Regions | None = None
 
 
 class KeyView(Wire):
-    """A key without its secret."""
+    """A key without its secret. After a rotation `revoke_at` is when the old key ends, and `rotated_from` is the old
+    key of the new one."""
 
     id: str
     team_id: str
@@ -112,6 +117,10 @@ class KeyView(Wire):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    allowed_models: list[str] | None = None
+    regions: list[str] | None = None
+    rotated_from: str | None = None
+    revoke_at: datetime | None = None
 
 
 class KeyCreated(KeyView):

@@ -4,12 +4,13 @@ Rows that the document names are created or changed; rows that it leaves out sta
 it: only operations move traffic.
 """
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from control_plane.contracts.deployment import Pool
 from control_plane.contracts.pricing import Usd
+from control_plane.contracts.snapshot import ModelFeature
 from control_plane.contracts.wire import Document
 
 Slug = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")
@@ -49,6 +50,17 @@ class PriceDocument(Document):
     output_usd: Usd = Field(ge=0, max_digits=38, decimal_places=12)
 
 
+class DetailsDocument(Document):
+    """What listings tell of a model, as far as it is known. Nobody checks it against the engine: it is an operator's
+    word."""
+
+    hugging_face_id: str | None = Field(default=None, max_length=200)
+    tokenizer: str | None = Field(default=None, max_length=200)
+    quantization: Literal["int4", "int8", "fp4", "mxfp4", "nvfp4", "fp6", "fp8", "mxfp8", "fp16", "bf16",
+                          "fp32"] | None = None
+    features: list[ModelFeature] = Field(default_factory=list)
+
+
 class ModelDocument(Document):
     """A model that the edge offers. `default_max_tokens` is asked of engines for a request that names no limit of its
     own; without it such a request goes out as it is."""
@@ -60,6 +72,7 @@ class ModelDocument(Document):
     max_output_tokens: int = Field(ge=1)
     default_max_tokens: int | None = Field(default=None, ge=1)
     price: PriceDocument
+    details: DetailsDocument = DetailsDocument()
 
     @model_validator(mode="after")
     def _default_within_limit(self) -> Self:

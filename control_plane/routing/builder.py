@@ -1,11 +1,18 @@
 """Facts in, snapshot out: pure, sorted, the same bytes for the same facts."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.pricing import Price
-from control_plane.contracts.snapshot import Snapshot, SnapshotDatacenter, SnapshotModel, SnapshotRoute, TrafficState
+from control_plane.contracts.snapshot import (
+    ModelDetails,
+    Snapshot,
+    SnapshotDatacenter,
+    SnapshotModel,
+    SnapshotRoute,
+    TrafficState,
+)
 from control_plane.topology.states import ROUTABLE, effective_weight
 
 
@@ -48,6 +55,7 @@ class ModelFacts:
     max_output_tokens: int
     price: Price
     default_max_tokens: int | None = None
+    details: ModelDetails = field(default_factory=ModelDetails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,7 @@ def _model(model: ModelFacts, deployments: tuple[DeploymentFacts, ...],
         routes=[SnapshotRoute(deployment_id=route.id, fleet_id=route.fleet_id, datacenter_id=route.datacenter_id,
                               ingress_url=route.ingress_url) for route in routes],
         unroutable_reason=None if served else _reason(mine, datacenters),
-        default_max_tokens=model.default_max_tokens)
+        default_max_tokens=model.default_max_tokens, details=model.details)
 
 
 def _reason(deployments: list[DeploymentFacts], datacenters: dict[str, DatacenterFacts]) -> str:

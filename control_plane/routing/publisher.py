@@ -4,7 +4,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.billing.service import prices_of
 from control_plane.contracts.signing import SigningKey
-from control_plane.contracts.snapshot import SignedSnapshot, check_meaning
+from control_plane.contracts.snapshot import ModelDetails, SignedSnapshot, check_meaning
 from control_plane.db import database_time, notify
 from control_plane.routing import builder, repository
 from control_plane.routing.builder import DatacenterFacts, DeploymentFacts, ModelFacts, RoutingFacts
@@ -46,7 +46,8 @@ async def _facts(session: AsyncSession) -> RoutingFacts:
                           for row in rows["datacenters"]),
         models=tuple(ModelFacts(
             row.id, row.display_name, int(row.created_at.timestamp()), row.owned_by, row.context_window,
-            row.max_output_tokens, prices[row.price_version][1], row.default_max_tokens) for row in rows["models"]),
+            row.max_output_tokens, prices[row.price_version][1], row.default_max_tokens,
+            ModelDetails(**row.details)) for row in rows["models"]),
         deployments=tuple(DeploymentFacts(
             row.id, row.model_id, row.fleet_id, row.datacenter_id, row.ingress_url, row.phase, int(row.replicas))
             for row in rows["deployments"]))

@@ -55,6 +55,13 @@ async def store_edge(session: AsyncSession, values: dict[str, Any]) -> None:
     await session.execute(insert(Edge).values(**row).on_conflict_do_update(index_elements=["id"], set_=changed))
 
 
+async def live_edges(session: AsyncSession, within: timedelta) -> int:
+    """How many enrolled edges were heard from of late."""
+    return (await session.execute(
+        select(func.count()).select_from(Edge).join(Identity, Identity.id == Edge.id)
+        .where(Identity.revoked_at.is_(None), Edge.last_seen_at > func.now() - within))).scalar_one()
+
+
 async def edges(session: AsyncSession) -> Sequence[Edge]:
     """The edges that were heard from within a day and are still enrolled."""
     return (await session.execute(

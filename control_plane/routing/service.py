@@ -1,5 +1,7 @@
 """One edge's sync: what it reports is stored, what is new to it is answered; the poll waits without a connection."""
 
+from datetime import timedelta
+
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.context import AppContext
@@ -8,6 +10,7 @@ from control_plane.contracts.snapshot import SignedSnapshot
 from control_plane.identity.cache import Machine
 from control_plane.operations import commands
 from control_plane.routing import publisher, repository
+from control_plane.tenancy import changes
 from control_plane.tenancy.service import REVOCATIONS_CHANNEL, revocations_after
 from control_plane.topology import repository as topology
 
@@ -15,8 +18,11 @@ MAX_WAIT_S = 4.0
 """Revocations reach an edge within 5 s even when no hint of them arrives, so no poll waits longer than this."""
 
 BUSY_WAIT_S = 1.0
-MAX_REVOCATIONS = 1_000
-CHANNELS = (publisher.CHANNEL, REVOCATIONS_CHANNEL)
+MAX_REVOCATIONS = MAX_CHANGES = 1_000
+LIVE_FOR = timedelta(seconds=15)
+"""An edge that was not heard from for longer takes no share of a limit; it polls every few seconds."""
+
+CHANNELS = (publisher.CHANNEL, REVOCATIONS_CHANNEL, changes.CHANNEL)
 
 
 async def sync(context: AppContext, machine: Machine, request: EdgeSyncRequest) -> EdgeSyncAnswer:
@@ -52,9 +58,13 @@ async def _answer(session: AsyncSession, request: EdgeSyncRequest) -> tuple[Edge
     if newest != (request.acked_lineage, request.acked_version):
         row = await repository.snapshot(session, *newest)
     revocations = await revocations_after(session, request.revocations_after, MAX_REVOCATIONS)
+    changed = []
+    if request.changes_after is not None:
+        changed = await changes.changes_after(session, request.changes_after, MAX_CHANGES)
     refused = request.nack is not None and (request.nack.lineage, request.nack.version) == newest
     answer = EdgeSyncAnswer(
         snapshot=row and SignedSnapshot(key_id=row.key_id, signature=row.signature, body=row.body),
-        revocations=revocations,
-        next_wait_s=BUSY_WAIT_S if await topology.moving_datacenters(session) else MAX_WAIT_S)
-    return answer, bool(revocations) or (row is not None and not refused)
+        revocations=revocations, changes=changed,
+        next_wait_s=BUSY_WAIT_S if await topology.moving_datacenters(session) else MAX_WAIT_S,
+        live_edges=max(1, await repository.live_edges(session, LIVE_FOR)))
+    return answer, bool(revocations or changed) or (row is not None and not refused)

@@ -43,9 +43,9 @@ TeamReader = Annotated[Team, Depends(team_reader)]
 async def _team_of_key(token: str, context: Context) -> str:
     try:
         async with context.db.begin() as session:
-            principal = await service.principal_of(session, ids.secret_digest(token))
+            key = await service.living_key(session, ids.secret_digest(token))
     except NotFound as error:
         raise Unauthenticated("the key is unknown, revoked or expired") from error
-    if Scope.USAGE_READ not in principal.scopes:
+    if Scope.USAGE_READ.value not in key.scopes:
         raise Forbidden(f"this needs a key with the scope {Scope.USAGE_READ.value!r}")
-    return principal.team_id
+    return key.team_id

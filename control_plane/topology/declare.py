@@ -99,7 +99,8 @@ async def _apply_models(session: AsyncSession, wanted: Sequence[documents.ModelD
         await ensure_price(session, one.id, one.price)
         facts = {"display_name": one.display_name, "owned_by": one.owned_by, "context_window": one.context_window,
                  "max_output_tokens": one.max_output_tokens, "default_max_tokens": one.default_max_tokens,
-                 "price_version": one.price.version}
+                 "price_version": one.price.version,
+                 "details": one.details.model_dump(mode="json", exclude_defaults=True)}
         model = rows.models.get(one.id)
         if model is None:
             session.add(Model(id=one.id, **facts))

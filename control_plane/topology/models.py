@@ -55,7 +55,7 @@ class Fleet(Base):
 
 
 class Model(Base):
-    """A model that edges offer, at the price version that new requests are rated by."""
+    """A model that edges offer, at the price version that new requests are rated by. `details` are for listings."""
 
     __tablename__ = "model"
 
@@ -66,6 +66,7 @@ class Model(Base):
     max_output_tokens: Mapped[int]
     default_max_tokens: Mapped[int | None]
     price_version: Mapped[str]
+    details: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 

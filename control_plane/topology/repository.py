@@ -92,7 +92,7 @@ async def routing_rows(session: AsyncSession) -> dict[str, Sequence[Any]]:
             Datacenter.id, Datacenter.region_id, Datacenter.traffic_state, Datacenter.weight))).all(),
         "models": (await session.execute(select(
             Model.id, Model.display_name, Model.created_at, Model.owned_by, Model.context_window,
-            Model.max_output_tokens, Model.default_max_tokens, Model.price_version))).all(),
+            Model.max_output_tokens, Model.default_max_tokens, Model.price_version, Model.details))).all(),
         "deployments": (await session.execute(
             select(Deployment.id, Deployment.model_id, Deployment.fleet_id, Fleet.datacenter_id, Fleet.ingress_url,
                    Deployment.phase, func.coalesce(wanted.c.replicas, 0).label("replicas"))

@@ -72,7 +72,8 @@ async def declared(session: AsyncSession) -> TopologyDocument:
         models=[documents.ModelDocument(
             id=model.id, display_name=model.display_name, owned_by=model.owned_by, context_window=model.context_window,
             max_output_tokens=model.max_output_tokens, default_max_tokens=model.default_max_tokens,
-            price=documents.PriceDocument(**prices[model.price_version][1].model_dump()))
+            price=documents.PriceDocument(**prices[model.price_version][1].model_dump()),
+            details=documents.DetailsDocument(**model.details))
             for model in models.values()],
         deployments=[documents.DeploymentDocument(
             id=one.id, model=one.model_id, fleet=one.fleet_id, engine=one.engine,

@@ -7,6 +7,7 @@ from control_plane.contracts.deployment import Pool, PoolRole
 from control_plane.contracts.topology import (
     DatacenterDocument,
     DeploymentDocument,
+    DetailsDocument,
     FleetDocument,
     ModelDocument,
     PriceDocument,
@@ -114,6 +115,7 @@ def topology(shape: Shape) -> TopologyDocument:
                     version="pv_1", input_usd=Decimal("0.0000006"), cached_input_usd=Decimal("0.00000011"),
                     output_usd=Decimal("0.0000022"),
                 ),
+                details=DetailsDocument(tokenizer="bytes and plain words (simulated)"),
             )
         ],
         deployments=[
