@@ -3,14 +3,16 @@
 While the control plane is away cached keys are served and unknown ones cannot be judged (`KeyDirectoryAway`, 503,
 never 401). Unknown keys are asked for once at a time, remembered as unknown for 2 s, and limited by client address,
 so that guessing costs the control plane nothing. A key in use is looked up again now and then in the background: it
-may have changed, or its revocation may have been missed while this edge was down.
+may have changed, or its revocation may have been missed while this edge was down. When a team has changed, its keys are
+looked up again at once, and serve as they were known until that is answered.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv6Address, IPv6Network
+from itertools import islice
+from math import inf
 
 import httpx
 import structlog
@@ -18,8 +20,9 @@ from pydantic import ValidationError
 
 from control_plane.contracts import ids
 from control_plane.contracts.clock import Clock
-from control_plane.contracts.keys import KeyLookup, Principal, Revocation
+from control_plane.contracts.keys import KeyLookup, Principal, Revocation, TeamChange
 from control_plane.contracts.transport import ControlPlaneAway
+from edge_api.client_address import UnknownKeyLimit
 from edge_api.hot.services import KeyDirectoryAway, TooManyUnknownKeys
 from edge_api.identity import ControlPlaneLink
 from edge_api.key_store import KeyStore, StoredKeys
@@ -31,10 +34,9 @@ UNKNOWN_S = 2.0
 MAX_UNKNOWN = 10_000
 MAX_REVOKED = 100_000
 MAX_LOOKUPS = 64
-UNKNOWN_BURST = 20.0
-UNKNOWN_PER_S = 1.0
-MAX_ADDRESSES = 10_000
 MAX_STALE = 1_000
+MAX_REFRESHES = 8
+MAX_CHANGED_TEAMS = 10_000
 SAVE_AFTER_S = 0.5
 AWAY_PAUSE_S = 5.0
 
@@ -43,57 +45,17 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Entry:
-    """A cached principal and when it was last confirmed, in monotonic seconds."""
+    """A cached principal, and when the question was asked that confirmed it last, in monotonic seconds."""
 
     principal: Principal
     confirmed_s: float
 
 
-class UnknownKeyLimit:
-    """How many unknown keys a client address may ask for: a bucket each, of at most `MAX_ADDRESSES` addresses. The
-    addresses of one IPv6 network of 64 bits share a bucket: whoever has one of them has them all."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, address: str) -> bool:
-        """Takes one look-up, if there is one left."""
-        address = _network(address)
-        left = self._left(address)
-        if left < 1:
-            return False
-        self._put(address, left - 1)
-        return True
-
-    def give_back(self, address: str) -> None:
-        """The key was known after all, or nobody answered."""
-        address = _network(address)
-        self._put(address, min(self._left(address) + 1, UNKNOWN_BURST))
-
-    def _left(self, address: str) -> float:
-        left, since_s = self._buckets.get(address, (UNKNOWN_BURST, 0.0))
-        return min(UNKNOWN_BURST, left + UNKNOWN_PER_S * (self._clock.monotonic_s() - since_s))
-
-    def _put(self, address: str, left: float) -> None:
-        self._buckets[address] = (left, self._clock.monotonic_s())
-        self._buckets.move_to_end(address)
-        if len(self._buckets) > MAX_ADDRESSES:
-            self._buckets.popitem(last=False)
-
-
-def _network(address: str) -> str:
-    """What stands for the address in the limit."""
-    if ":" not in address:
-        return address
-    six = IPv6Address(address)
-    return str(six.ipv4_mapped or IPv6Network((int(six) >> 64 << 64, 64)))
-
-
 class Keyring:
-    """Owns the cached principals, at most `size` of them, and where the revocations stand.
+    """Owns the cached principals, at most `size` of them, and where the streams stand.
 
-    `revocations_after` is the last revocation that was applied; it is stored with the keys that it was applied to.
+    `revocations_after` and `changes_after` are the last revocation and the last change that were applied; they are
+    stored with the keys that they were applied to.
     """
 
     def __init__(
@@ -103,18 +65,19 @@ class Keyring:
         self._size, self._refresh_s = size, refresh_s
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._unknown: OrderedDict[str, float] = OrderedDict()
-        self._revoked: OrderedDict[str, None] = OrderedDict()
+        self._ends_s: OrderedDict[str, float] = OrderedDict()  # Unix time from which a key is refused, 0: always
+        self._team_changed_s: OrderedDict[str, float] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[Principal | None]] = {}
         self._limit = UnknownKeyLimit(clock)
         self._stale: OrderedDict[str, None] = OrderedDict()
         self._wake_refresh, self._changed = asyncio.Event(), asyncio.Event()
-        self.revocations_after = 0
+        self.revocations_after = self.changes_after = 0
 
     def restore(self) -> None:
         """Takes over what an earlier process stored; each key is confirmed in the background at its first use."""
         stored = self._store.load()
-        self.revocations_after = stored.revocations_after
-        self._revoked.update(dict.fromkeys(stored.revoked))
+        self.revocations_after, self.changes_after = stored.revocations_after, stored.changes_after
+        self._ends_s.update(dict.fromkeys(stored.revoked, 0.0) | stored.ending)
         for digest, principal in stored.keys.items():
             self._entries[digest] = _Entry(principal, -self._refresh_s)
         self._metrics.cached_keys.set(len(self._entries))
@@ -126,12 +89,12 @@ class Keyring:
             return None
         principal = entry.principal
         if principal.expires_at_s is not None and principal.expires_at_s <= self._clock.time_s():
+            self._note_end(digest, principal.expires_at_s)  # certain from now on, whoever is away
             self._forget(digest)
             return None
         self._entries.move_to_end(digest)
-        if self._clock.monotonic_s() - entry.confirmed_s >= self._refresh_s and len(self._stale) < MAX_STALE:
-            self._stale[digest] = None
-            self._wake_refresh.set()
+        if self._clock.monotonic_s() - entry.confirmed_s >= self._refresh_s:
+            self._queue_refresh(digest)
         return principal
 
     async def find(self, digest: str, client_address: str) -> Principal | None:
@@ -143,7 +106,7 @@ class Keyring:
         """
         if (principal := self.cached(digest)) is not None:
             return principal
-        if digest in self._revoked or self._unknown.get(digest, 0.0) > self._clock.monotonic_s():
+        if self._has_ended(digest) or self._unknown.get(digest, 0.0) > self._clock.monotonic_s():
             return None
         task = self._lookups.get(digest)
         if task is None:
@@ -151,29 +114,48 @@ class Keyring:
         return await asyncio.shield(task)  # a client that leaves must not take the answer from the others
 
     def revoke(self, revocations: Iterable[Revocation]) -> None:
-        """Stops serving keys, at once and for ever."""
+        """Stops serving keys for ever: at once, or from the time on that the revocation names, whoever is away then."""
         for revocation in revocations:
-            self._revoked[revocation.digest] = None
-            self._entries.pop(revocation.digest, None)
+            digest = revocation.digest
+            self._note_end(digest, revocation.effective_at_s or 0.0)
+            if self._has_ended(digest):
+                self._entries.pop(digest, None)
+            elif (entry := self._entries.get(digest)) is not None:
+                entry.principal = _ending(entry.principal, self._ends_s[digest])
             self.revocations_after = max(self.revocations_after, revocation.seq)
             self._changed.set()
-        while len(self._revoked) > MAX_REVOKED:
-            self._revoked.popitem(last=False)
         self._metrics.cached_keys.set(len(self._entries))
 
+    def change(self, changes: Iterable[TeamChange]) -> None:
+        """Has the keys of these teams looked up again, now as far as the queue reaches, the rest at their next use."""
+        teams = set()
+        for change in changes:
+            teams.add(change.team_id)
+            self._team_changed_s[change.team_id] = self._clock.monotonic_s()
+            self._team_changed_s.move_to_end(change.team_id)
+            self.changes_after = max(self.changes_after, change.seq)
+            self._changed.set()
+        while len(self._team_changed_s) > MAX_CHANGED_TEAMS:
+            self._team_changed_s.popitem(last=False)
+        if teams:
+            for digest, entry in self._entries.items():
+                if entry.principal.team_id in teams:
+                    entry.confirmed_s = -inf
+                    self._queue_refresh(digest)
+
     async def run_refresh(self) -> None:
-        """Looks keys in use up again, one after the other, for ever."""
+        """Looks keys up again, a few at a time, for ever."""
         while True:
             await self._wake_refresh.wait()
             self._wake_refresh.clear()
             while self._stale:
-                digest = next(iter(self._stale))
-                try:
-                    await self._refresh(digest)
-                except KeyDirectoryAway:
+                batch = list(islice(self._stale, MAX_REFRESHES))
+                if not all(await asyncio.gather(*map(self._refresh, batch))):
                     await asyncio.sleep(ids.jitter(AWAY_PAUSE_S))
-                finally:
-                    self._stale.pop(digest, None)
+                for digest in batch:
+                    del self._stale[digest]
+                    if digest in self._entries and self._entries[digest].confirmed_s == -inf:  # changed meanwhile
+                        self._queue_refresh(digest)
 
     async def run_save(self) -> None:
         """Stores what changed, many changes at once, for ever; with many keys less often, so that it stays a twentieth
@@ -198,7 +180,9 @@ class Keyring:
         """
         self._changed.clear()
         await asyncio.to_thread(self._store.save, StoredKeys(
-            revocations_after=self.revocations_after, revoked=list(self._revoked),
+            revocations_after=self.revocations_after, changes_after=self.changes_after,
+            revoked=[digest for digest, end_s in self._ends_s.items() if not end_s],
+            ending={digest: end_s for digest, end_s in self._ends_s.items() if end_s},
             keys={digest: entry.principal for digest, entry in self._entries.items()}))
 
     def _begin_lookup(self, digest: str, client_address: str) -> asyncio.Task[Principal | None]:
@@ -219,6 +203,7 @@ class Keyring:
             task.exception()  # whoever waits has it; a lost one is not worth asyncio's warning
 
     async def _look_up_unknown(self, digest: str, client_address: str) -> Principal | None:
+        asked_s = self._clock.monotonic_s()
         try:
             principal = await self._ask(digest)
         except KeyDirectoryAway:
@@ -230,15 +215,26 @@ class Keyring:
             self._note_unknown(digest)
             return None
         self._limit.give_back(client_address)
-        return self._keep(digest, principal)
+        return self._keep(digest, principal, asked_s)
 
-    async def _refresh(self, digest: str) -> None:
-        principal = await self._ask(digest)
+    def _queue_refresh(self, digest: str) -> None:
+        if len(self._stale) < MAX_STALE:
+            self._stale[digest] = None
+            self._wake_refresh.set()
+
+    async def _refresh(self, digest: str) -> bool:
+        """Whether the control plane could be asked."""
+        asked_s = self._clock.monotonic_s()
+        try:
+            principal = await self._ask(digest)
+        except KeyDirectoryAway:
+            return False
         if principal is not None:
-            self._keep(digest, principal)
+            self._keep(digest, principal, asked_s)
         elif digest in self._entries:
             log.info("key_gone", key_id=self._entries[digest].principal.key_id)
             self._forget(digest)
+        return True
 
     async def _ask(self, digest: str) -> Principal | None:
         try:
@@ -255,12 +251,15 @@ class Keyring:
             raise KeyDirectoryAway(f"an answer that is no Principal: {error.error_count()} faults") from error
         raise KeyDirectoryAway(f"the look-up was refused with HTTP {answer.status_code}")
 
-    def _keep(self, digest: str, principal: Principal) -> Principal | None:
-        """Caches a principal, unless its key was revoked while the answer was under way."""
-        if digest in self._revoked:
+    def _keep(self, digest: str, principal: Principal, asked_s: float) -> Principal | None:
+        """Caches a principal, unless its key was revoked while the answer was under way. An answer to a question that
+        was asked before its team changed may be of before: it is asked again."""
+        if self._has_ended(digest):
             return None
+        principal = _ending(principal, self._ends_s.get(digest, inf))
         former = self._entries.get(digest)
-        self._entries[digest] = _Entry(principal, self._clock.monotonic_s())
+        is_older = asked_s < self._team_changed_s.get(principal.team_id, -inf)
+        self._entries[digest] = _Entry(principal, -inf if is_older else asked_s)
         self._entries.move_to_end(digest)
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
@@ -268,6 +267,15 @@ class Keyring:
             self._changed.set()
         self._metrics.cached_keys.set(len(self._entries))
         return self.cached(digest)
+
+    def _note_end(self, digest: str, end_s: float) -> None:
+        """The earliest end counts."""
+        self._ends_s[digest] = min(end_s, self._ends_s.get(digest, inf))
+        if len(self._ends_s) > MAX_REVOKED:
+            self._ends_s.popitem(last=False)
+
+    def _has_ended(self, digest: str) -> bool:
+        return self._ends_s.get(digest, inf) <= self._clock.time_s()
 
     def _forget(self, digest: str) -> None:
         self._entries.pop(digest, None)
@@ -279,3 +287,10 @@ class Keyring:
         self._unknown.move_to_end(digest)
         if len(self._unknown) > MAX_UNKNOWN:
             self._unknown.popitem(last=False)
+
+
+def _ending(principal: Principal, end_s: float) -> Principal:
+    """The principal, ending no later than `end_s`."""
+    if (inf if principal.expires_at_s is None else principal.expires_at_s) <= end_s:
+        return principal
+    return principal.model_copy(update={"expires_at_s": end_s})

@@ -75,6 +75,12 @@ class ControlPlaneLink:
             raise ControlPlaneAway(self.problem)
         return await self._client.post(path, content, deadline_s)
 
+    async def get(self, path: str, deadline_s: float) -> httpx.Response:
+        """As `post`, for what only reads."""
+        if self._client is None:
+            raise ControlPlaneAway(self.problem)
+        return await self._client.get(path, deadline_s)
+
     async def aclose(self) -> None:
         if self._client is not None:
             await self._client.aclose()

@@ -16,10 +16,13 @@ log = structlog.get_logger()
 
 
 class StoredKeys(Wire):
-    """`keys` maps digest to principal, least recently used first; `revoked` are digests."""
+    """`keys` maps digest to principal, least recently used first; `revoked` are digests, and `ending` those that are
+    refused from a Unix time on."""
 
     revocations_after: int = 0
+    changes_after: int = 0
     revoked: list[str] = Field(default_factory=list)
+    ending: dict[str, float] = Field(default_factory=dict)
     keys: dict[str, Principal] = Field(default_factory=dict)
 
 

@@ -77,12 +77,19 @@ class ControlPlaneClient:
             ControlPlaneAway: none did, each within `deadline_s`.
             IdentityUnknown: one did, and does not know who asks.
         """
+        return await self._ask("POST", path, content, deadline_s)
+
+    async def get(self, path: str, deadline_s: float) -> httpx.Response:
+        """As `post`, for what only reads."""
+        return await self._ask("GET", path, b"", deadline_s)
+
+    async def _ask(self, method: str, path: str, content: bytes, deadline_s: float) -> httpx.Response:
         faults = []
         for url in list(self._urls):
             try:
                 async with asyncio.timeout(deadline_s):  # httpx's own limit is for each read, not for the answer
-                    answer = await self._client.post(
-                        url + path, content=content, headers={"content-type": "application/json"},
+                    answer = await self._client.request(
+                        method, url + path, content=content, headers={"content-type": "application/json"},
                         timeout=httpx.Timeout(deadline_s, connect=min(CONNECT_S, deadline_s)))
             except (httpx.HTTPError, TimeoutError) as error:
                 faults.append(f"{url}: {type(error).__name__}")

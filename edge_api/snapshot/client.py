@@ -1,4 +1,5 @@
-"""The edge's one poll of the control plane: snapshots and revocations down, acknowledgements and open requests up.
+"""The edge's one poll of the control plane: snapshots, revocations and changes of keys down, acknowledgements and open
+requests up.
 
 A snapshot is put to use only if its signature, its meaning and its age are right; else the one in use stays and the
 next poll says why (NACK). While nobody answers, or nobody knows this edge, it goes on with what it has, for ever.
@@ -69,7 +70,7 @@ def check_loss(candidate: Snapshot, current: Snapshot | None) -> None:
 
 
 class SyncClient:
-    """Owns the poll's state: what was refused, where the revocations stand, how long to wait."""
+    """Owns the poll's state: what was refused, how long to wait, and how many edges the control plane knows alive."""
 
     def __init__(
         self, link: ControlPlaneLink, holder: TableHolder, store: SnapshotStore, keyring: Keyring,
@@ -82,6 +83,7 @@ class SyncClient:
         self._nack: Nack | None = None
         self._refusals = 0
         self._brought_news = False
+        self.live_edges = 1
         self.problem = "no answer from the control plane yet"
 
     async def run(self) -> None:
@@ -124,8 +126,10 @@ class SyncClient:
         except ValidationError as error:
             raise ControlPlaneAway(f"an answer that is no EdgeSyncAnswer: {error.error_count()} faults") from error
         self._wait_s = min(max(news.next_wait_s, SHORTEST_WAIT_S), LONGEST_WAIT_S)
-        self._brought_news = bool(news.snapshot or news.revocations)
+        self._brought_news = bool(news.snapshot or news.revocations or news.changes)
+        self.live_edges = max(news.live_edges, 1)
         self._keyring.revoke(news.revocations)
+        self._keyring.change(news.changes)
         if news.snapshot is not None:
             await self._consider(news.snapshot)
         elif self._nack is None:
@@ -184,6 +188,7 @@ class SyncClient:
             acked_version=current.version if current else 0,
             nack=self._nack,
             revocations_after=self._keyring.revocations_after,
+            changes_after=self._keyring.changes_after,
             open_requests=listed | self._open_requests.counts(),
             wait_s=self._wait_s,
         )

@@ -22,7 +22,7 @@ from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
 from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, ControlPlaneKey, EnrolAnswer, EnrolRequest
 from control_plane.contracts.ids import new_secret, secret_digest
-from control_plane.contracts.keys import KeyLookup, Principal, Revocation, Scope
+from control_plane.contracts.keys import KeyLookup, Principal, Revocation, Scope, TeamChange
 from control_plane.contracts.operator import Problem
 from control_plane.contracts.signing import (
     BadSignature,
@@ -62,6 +62,8 @@ class ControlPlane:
         self.offered: SignedSnapshot | None = None
         self.principals: dict[str, Principal] = {secret_digest(KEY): principal()}
         self.revocations: list[Revocation] = []
+        self.changes: list[TeamChange] = []
+        self.live_edges = 1
         self.syncs: list[EdgeSyncRequest] = []
         self.lookups: list[str] = []
         self.batches: list[UsageBatch] = []
@@ -91,6 +93,16 @@ class ControlPlane:
     def revoke(self, digest: str) -> None:
         self.principals.pop(digest, None)
         self.revocations.append(Revocation(seq=len(self.revocations) + 1, digest=digest))
+        self._news.set()
+
+    def rotate(self, digest: str, effective_at_s: float) -> None:
+        self.revocations.append(Revocation(
+            seq=len(self.revocations) + 1, digest=digest, effective_at_s=effective_at_s))
+        self._news.set()
+
+    def change(self, digest: str, principal: Principal) -> None:
+        self.principals[digest] = principal
+        self.changes.append(TeamChange(seq=len(self.changes) + 1, team_id=principal.team_id))
         self._news.set()
 
     async def verified(self, request: Request) -> bytes:
@@ -133,7 +145,8 @@ class ControlPlane:
                 pass
         answer = EdgeSyncAnswer(
             snapshot=self.offered if self._is_other(asked) else None, next_wait_s=self.next_wait_s,
-            revocations=[r for r in self.revocations if r.seq > asked.revocations_after])
+            revocations=[r for r in self.revocations if r.seq > asked.revocations_after],
+            changes=self._changes(asked), live_edges=self.live_edges)
         return Response(answer.model_dump_json())
 
     async def look_up(self, request: Request) -> Response:
@@ -171,7 +184,11 @@ class ControlPlane:
         return Response(Problem(code=UNKNOWN_IDENTITY, message="unknown").model_dump_json(), status_code=401)
 
     def _has_news(self, asked: EdgeSyncRequest) -> bool:
-        return self._is_other(asked) or any(r.seq > asked.revocations_after for r in self.revocations)
+        return bool(self._is_other(asked) or self._changes(asked)
+                    or any(r.seq > asked.revocations_after for r in self.revocations))
+
+    def _changes(self, asked: EdgeSyncRequest) -> list[TeamChange]:
+        return [] if asked.changes_after is None else [c for c in self.changes if c.seq > asked.changes_after]
 
     def _is_other(self, asked: EdgeSyncRequest) -> bool:
         if self.offered is None:

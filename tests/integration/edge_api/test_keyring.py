@@ -8,8 +8,9 @@ import pytest
 
 from control_plane.contracts.clock import ManualClock
 from control_plane.contracts.ids import secret_digest
-from control_plane.contracts.keys import Revocation
-from edge_api.auth import UNKNOWN_BURST, UNKNOWN_S, Keyring
+from control_plane.contracts.keys import Principal, Revocation, TeamChange
+from edge_api.auth import MAX_REFRESHES, UNKNOWN_S, Keyring
+from edge_api.client_address import UNKNOWN_BURST
 from edge_api.hot.services import KeyDirectoryAway, TooManyUnknownKeys
 from edge_api.identity import ControlPlaneLink
 from edge_api.key_store import KeyStore
@@ -148,6 +149,123 @@ async def test_a_revocation_beats_an_answer_that_is_under_way(keyring: Keyring, 
     keyring.revoke([Revocation(seq=1, digest=DIGEST)])
     assert await asking is None
     assert keyring.cached(DIGEST) is None
+
+
+async def test_a_rotated_key_works_until_its_grace_is_over_and_then_ends_whoever_is_away(
+        keyring: Keyring, control_plane: ControlPlane, clock: ManualClock) -> None:
+    await keyring.find(DIGEST, CLIENT)
+    keyring.revoke([Revocation(seq=1, digest=DIGEST, effective_at_s=clock.time_s() + 60)])
+    control_plane.away = True
+    clock.advance(59.9)
+    assert keyring.cached(DIGEST) is not None
+    clock.advance(0.2)
+    assert keyring.cached(DIGEST) is None
+    assert await keyring.find(DIGEST, CLIENT) is None
+
+
+async def test_a_key_first_seen_in_its_grace_ends_with_it(
+        keyring: Keyring, control_plane: ControlPlane, clock: ManualClock) -> None:
+    keyring.revoke([Revocation(seq=1, digest=DIGEST, effective_at_s=clock.time_s() + 60)])
+    assert await keyring.find(DIGEST, CLIENT) is not None
+    control_plane.away = True
+    clock.advance(60)
+    assert await keyring.find(DIGEST, CLIENT) is None
+
+
+async def test_a_key_in_its_grace_can_still_be_revoked_at_once(keyring: Keyring, clock: ManualClock) -> None:
+    await keyring.find(DIGEST, CLIENT)
+    keyring.revoke([Revocation(seq=1, digest=DIGEST, effective_at_s=clock.time_s() + 60)])
+    keyring.revoke([Revocation(seq=2, digest=DIGEST)])
+    assert await keyring.find(DIGEST, CLIENT) is None
+
+
+async def test_a_grace_survives_a_restart(
+        keyring: Keyring, link: ControlPlaneLink, clock: ManualClock, tmp_path: Path) -> None:
+    await keyring.find(DIGEST, CLIENT)
+    keyring.revoke([Revocation(seq=1, digest=DIGEST, effective_at_s=clock.time_s() + 60)])
+    await keyring.save()
+    restarted = keyring_at(tmp_path / "keys.json", link, clock)
+    assert restarted.cached(DIGEST) is not None
+    clock.advance(60)
+    assert restarted.cached(DIGEST) is None
+    assert await restarted.find(DIGEST, CLIENT) is None
+
+
+async def test_a_revocation_never_lengthens_a_key(
+        keyring: Keyring, control_plane: ControlPlane, clock: ManualClock) -> None:
+    control_plane.principals[DIGEST] = principal(expires_at_s=clock.time_s() + 10)
+    await keyring.find(DIGEST, CLIENT)
+    keyring.revoke([Revocation(seq=1, digest=DIGEST, effective_at_s=clock.time_s() + 60)])
+    clock.advance(10)
+    assert keyring.cached(DIGEST) is None
+
+
+async def test_a_key_of_a_changed_team_is_looked_up_at_once_and_serves_meanwhile(
+        keyring: Keyring, control_plane: ControlPlane) -> None:
+    await keyring.find(DIGEST, CLIENT)
+    control_plane.principals[DIGEST] = principal(regions=["eu-north-1"])
+    keyring.change([TeamChange(seq=4, team_id="team_1")])
+    assert keyring.cached(DIGEST) == principal()
+    await until(lambda: keyring.cached(DIGEST) == principal(regions=["eu-north-1"]))
+    assert keyring.changes_after == 4
+
+
+async def test_many_keys_of_a_changed_team_are_looked_up(keyring: Keyring, control_plane: ControlPlane) -> None:
+    digests = [f"key {n}" for n in range(3 * MAX_REFRESHES)]
+    control_plane.principals.update(dict.fromkeys(digests, principal()))
+    for digest in digests:
+        await keyring.find(digest, CLIENT)
+    control_plane.principals.update(dict.fromkeys(digests, principal(allowed_models=["a"])))
+    keyring.change([TeamChange(seq=1, team_id="team_1")])
+    await until(lambda: all(keyring.cached(digest) == principal(allowed_models=["a"]) for digest in digests))
+
+
+async def test_keys_of_other_teams_are_not_asked_for(keyring: Keyring, control_plane: ControlPlane) -> None:
+    await keyring.find(DIGEST, CLIENT)
+    keyring.change([TeamChange(seq=1, team_id="team_2")])
+    await asyncio.sleep(0.1)
+    assert len(control_plane.lookups) == 1
+
+
+async def test_a_changed_key_is_served_as_it_was_known_while_the_directory_is_away(
+        keyring: Keyring, control_plane: ControlPlane) -> None:
+    await keyring.find(DIGEST, CLIENT)
+    control_plane.away = True
+    keyring.change([TeamChange(seq=1, team_id="team_1")])
+    await asyncio.sleep(0.2)
+    assert await keyring.find(DIGEST, CLIENT) == principal()
+
+
+async def test_an_answer_from_before_a_change_is_asked_for_again(
+        keyring: Keyring, control_plane: ControlPlane, clock: ManualClock) -> None:
+    control_plane.delay_s = 0.2  # it reads, then waits
+    asking = asyncio.create_task(keyring.find(DIGEST, CLIENT))
+    await until_asked(control_plane, 1)
+    control_plane.principals[DIGEST] = principal(always_usage=True)
+    clock.advance(0.1)
+    keyring.change([TeamChange(seq=1, team_id="team_1")])
+    assert await asking == principal()
+
+    def used() -> Principal | None:
+        return keyring.cached(DIGEST)
+
+    await until(lambda: used() == principal(always_usage=True))
+
+
+async def test_a_restarted_edge_goes_on_where_the_changes_stood(
+        keyring: Keyring, link: ControlPlaneLink, clock: ManualClock, tmp_path: Path) -> None:
+    keyring.change([TeamChange(seq=9, team_id="team_1")])
+    await keyring.save()
+    assert keyring_at(tmp_path / "keys.json", link, clock).changes_after == 9
+
+
+async def test_an_expired_key_is_refused_for_certain_while_the_directory_is_away(
+        keyring: Keyring, control_plane: ControlPlane, clock: ManualClock) -> None:
+    control_plane.principals[DIGEST] = principal(expires_at_s=clock.time_s() + 10)
+    await keyring.find(DIGEST, CLIENT)
+    control_plane.away = True
+    clock.advance(10)
+    assert await keyring.find(DIGEST, CLIENT) is None
 
 
 async def test_an_expired_key_is_not_served(keyring: Keyring, control_plane: ControlPlane, clock: ManualClock) -> None:

@@ -19,7 +19,7 @@ from edge_api.open_requests import OpenRequests
 from edge_api.snapshot.client import SyncClient
 from edge_api.snapshot.holder import TableHolder
 from edge_api.snapshot.store import SnapshotStore
-from tests.integration.edge_api.control_plane import IDENTITY, TOKEN, ControlPlane
+from tests.integration.edge_api.control_plane import IDENTITY, TOKEN, ControlPlane, principal
 from tests.integration.edge_api.test_keyring import CLIENT, DIGEST
 from tests.integration.edge_api.waiting import until
 from tests.unit.edge_api.builders import MODEL, snapshot
@@ -191,6 +191,30 @@ async def test_a_revocation_arrives_within_a_poll(running: Following, control_pl
     await running.keyring.find(DIGEST, CLIENT)
     control_plane.revoke(DIGEST)
     await until(lambda: running.keyring.cached(DIGEST) is None, 2)
+
+
+async def test_changes_are_applied_and_the_next_poll_goes_on_after_them(
+        edge: Following, control_plane: ControlPlane) -> None:
+    await edge.keyring.find(DIGEST, CLIENT)
+    control_plane.change(DIGEST, principal(regions=["us-east-1"]))
+    await edge.client.poll_once()
+    await edge.client.poll_once()
+    assert [sync.changes_after for sync in control_plane.syncs] == [0, 1]
+
+
+async def test_a_change_arrives_within_a_poll(running: Following, control_plane: ControlPlane) -> None:
+    refreshing = asyncio.create_task(running.keyring.run_refresh())
+    await running.keyring.find(DIGEST, CLIENT)
+    control_plane.change(DIGEST, principal(regions=["us-east-1"]))
+    await until(lambda: running.keyring.cached(DIGEST) == principal(regions=["us-east-1"]))
+    refreshing.cancel()
+
+
+async def test_it_learns_how_many_edges_are_alive(edge: Following, control_plane: ControlPlane) -> None:
+    assert edge.client.live_edges == 1
+    control_plane.live_edges = 3
+    await edge.client.poll_once()
+    assert edge.client.live_edges == 3
 
 
 async def test_a_bad_snapshot_does_not_hold_revocations_back(edge: Following, control_plane: ControlPlane) -> None:
