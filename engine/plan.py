@@ -13,12 +13,13 @@ from pathlib import Path
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.launch import LaunchPlan, LaunchProcess
 from engine import metrics
-from engine.spec import DeploymentSpec, RouterMode, RouterSpec, SpecRefused
+from engine.spec import DeploymentSpec, RouterMode, RouterSpec, ScriptEngine, SimEngine, SpecRefused
 
 NATS, FRONTEND = "nats", "frontend"
 WITNESS = "witness"
 NATS_PORT, NATS_MONITOR_PORT = 1, 3
 KILL_MARGIN_S = 5.0
+STRICT_TOOLS = {"scope": "always", "schema": "strict"}
 MODES = {PoolRole.PREFILL: "prefill", PoolRole.DECODE: "decode", PoolRole.AGGREGATED: "agg"}
 
 
@@ -90,15 +91,11 @@ def _nats(site: Site) -> LaunchProcess:
 def _worker(site: Site, spec: DeploymentSpec, name: str, role: PoolRole, model_dir: Path, port: int) -> LaunchProcess:
     engine = spec.engine
     argv = [
-        str(site.python), "-I", "-m", "dynamo.mocker",
+        str(site.python), "-I", "-m", *_program(engine),
         "--model-path", str(model_dir),
         "--model-name", spec.model.id,
         "--max-model-len", str(spec.model.context_window),
-        "--disaggregation-mode", MODES[role],
-        "--block-size", str(engine.cache.block_size),
-        "--num-gpu-blocks-override", str(engine.cache.blocks_per_replica),
-        "--speedup-ratio", str(engine.timing.speedup_ratio),
-        "--decode-speedup-ratio", str(engine.timing.decode_speedup_ratio),
+        *(["--disaggregation-mode", MODES[role]] if isinstance(engine, SimEngine) else []),
     ]
     env = _dynamo_environment(site, engine.stop_grace_s) | {
         # A namespace for each deployment: workers of one namespace must have equal model cards.
@@ -115,6 +112,21 @@ def _worker(site: Site, spec: DeploymentSpec, name: str, role: PoolRole, model_d
                     ready_url=f"http://{site.host}:{port}/live", stop_grace_s=engine.stop_grace_s + KILL_MARGIN_S)
 
 
+def _program(engine: SimEngine | ScriptEngine) -> list[str]:
+    """The worker's module and the options that only it has."""
+    if isinstance(engine, ScriptEngine):
+        strict = ["--structural-tag", json.dumps(STRICT_TOOLS)] if engine.strict_tools else []
+        return ["engine.script.worker", "--tool-call-parser", engine.tool_parser,
+                "--reasoning-parser", engine.reasoning_parser, *strict]
+    return [
+        "dynamo.mocker",
+        "--block-size", str(engine.cache.block_size),
+        "--num-gpu-blocks-override", str(engine.cache.blocks_per_replica),
+        "--speedup-ratio", str(engine.timing.speedup_ratio),
+        "--decode-speedup-ratio", str(engine.timing.decode_speedup_ratio),
+    ]
+
+
 def _frontend(site: Site, router: RouterSpec, grace_s: int) -> LaunchProcess:
     argv = [
         str(site.python), "-I", "-m", "dynamo.frontend",
@@ -128,6 +140,8 @@ def _frontend(site: Site, router: RouterSpec, grace_s: int) -> LaunchProcess:
         argv += ["--router-session-affinity-ttl-secs", str(router.session_affinity_ttl_s),
                  "--router-session-affinity-mode", "soft"]
     env = _dynamo_environment(site, grace_s) | {
+        # Text leaves with its token ids; the newer parsers hold it back by a word, so that a cut would repeat or lose it.
+        "DYN_PARSER_VERSION": "1",
         "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": str(grace_s),
         # The witness: numbered gzip segments of one JSON line a request. A request that also has `x-dynamo-session-id`
         # is under its `x-request-id` there.

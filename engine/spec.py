@@ -4,7 +4,7 @@ The control plane stores the `engine` part as it came; only this module says wha
 """
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -68,6 +68,21 @@ class TimingSpec(Document):
     decode_speedup_ratio: float = Field(default=1.0, gt=0, le=1000)
 
 
+class ToolParser(StrEnum):
+    """How a model writes tool calls; the frontend's parser of that name reads them. None: calls stay text."""
+
+    NONE = ""
+    GLM47 = "glm47"
+    HERMES = "hermes"
+
+
+class ReasoningParser(StrEnum):
+    """How a model marks its reasoning. None: it stays text."""
+
+    NONE = ""
+    GLM45 = "glm45"
+
+
 class SimEngine(Document):
     """Dynamo with its simulated GPU. `stop_grace_s`: how long a stopped process may finish its open requests."""
 
@@ -77,12 +92,19 @@ class SimEngine(Document):
     timing: TimingSpec = TimingSpec()
     stop_grace_s: int = Field(default=30, ge=1, le=3600)
 
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _is_in_this_release(cls, value: object) -> object:
-        if value == "vllm":
-            raise ValueError("vllm is not in this release; use sim")
-        return value
+
+class ScriptEngine(Document):
+    """For tests: real Dynamo, in front of a worker that says what its prompts tell it to say (`engine/script/`).
+
+    `strict_tools`: Dynamo turns tools into a grammar, as production does; off, it constrains `required` calls only.
+    """
+
+    kind: Literal["script"]
+    router: RouterSpec = RouterSpec()
+    tool_parser: ToolParser = ToolParser.GLM47
+    reasoning_parser: ReasoningParser = ReasoningParser.GLM45
+    strict_tools: bool = True
+    stop_grace_s: int = Field(default=30, ge=1, le=3600)
 
 
 class DeploymentSpec(Document):
@@ -91,7 +113,7 @@ class DeploymentSpec(Document):
     deployment_id: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,62}$")
     model: ModelSpec
     pools: list[Pool] = Field(min_length=1)
-    engine: SimEngine
+    engine: Annotated[SimEngine | ScriptEngine, Field(discriminator="kind")]
 
     @field_validator("pools")
     @classmethod
@@ -112,7 +134,15 @@ class DeploymentSpec(Document):
         return pools
 
     @model_validator(mode="after")
+    def _scripts_are_aggregated(self) -> Self:
+        if isinstance(self.engine, ScriptEngine) and self.pools[0].role is not PoolRole.AGGREGATED:
+            raise ValueError("pools: the scripted engine has aggregated pools only")
+        return self
+
+    @model_validator(mode="after")
     def _cache_holds_a_whole_context(self) -> Self:
+        if not isinstance(self.engine, SimEngine):
+            return self
         cache = self.engine.cache
         held = cache.block_size * cache.blocks_per_replica
         if held < self.model.context_window:
@@ -145,7 +175,15 @@ class DeploymentSpec(Document):
 
 
 def _readable(fault: ErrorDetails) -> str:
-    field = ".".join(map(str, fault["loc"]))
+    place = fault["loc"]
+    if fault["type"] == "union_tag_not_found":
+        return "engine.kind: Field required"
+    if fault["type"] == "union_tag_invalid":
+        is_vllm = fault["ctx"]["tag"] == "vllm"
+        return f"engine.kind: {'vllm is not in this release; use sim' if is_vllm else 'must be sim or script'}"
+    if place[:1] == ("engine",):
+        place = (place[0], *place[2:])  # the second says which kind's rules were applied
+    field = ".".join(map(str, place))
     if fault["type"] == "extra_forbidden":
         return f"{field}: no such field"
     text = fault["msg"].removeprefix("Value error, ")

@@ -12,6 +12,8 @@ It is a BPE without merges: a piece of text that is a known word is one token, a
 so every text round-trips.
 """
 
+import re
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
@@ -52,6 +54,7 @@ def words() -> tuple[str, ...]:
     return tuple(resources.files("engine.sim").joinpath("words.txt").read_text("ascii").split())
 
 
+@cache
 def token_ids() -> dict[str, int]:
     """Every token but the special ones, by its text in the byte-level alphabet."""
     alphabet = _byte_alphabet()
@@ -63,9 +66,33 @@ def token_ids() -> dict[str, int]:
     return tokens | {space + word: FIRST_WORD_ID + at for at, word in enumerate(words())}
 
 
+@cache
 def special_token_ids() -> dict[str, int]:
     """The special tokens' ids: they follow the words."""
     return {token: FIRST_WORD_ID + len(words()) + at for at, token in enumerate(SPECIAL_TOKENS)}
+
+
+def encode(text: str) -> list[int]:
+    """The ids of a text. Not always the ones that the tokenizer's own rules choose, but always of the same text."""
+    known = token_ids()
+    special = special_token_ids()
+    alphabet = _byte_alphabet()
+    ids: list[int] = []
+    for piece in re.findall("|".join([*map(re.escape, special), " ?[A-Za-z]+", "."]), text, re.DOTALL):
+        characters = [alphabet[byte] for byte in piece.encode()]
+        whole = special.get(piece, known.get("".join(characters)))
+        ids += [whole] if whole is not None else [known[character] for character in characters]
+    return ids
+
+
+def token_bytes(id: int) -> bytes:
+    """The bytes that a token stands for; a special token stands for its name."""
+    return _every_token()[id]
+
+
+def decode(ids: Iterable[int]) -> str:
+    """The text of ids; bytes that are no UTF-8 become replacement characters."""
+    return b"".join(map(token_bytes, ids)).decode("utf-8", "replace")
 
 
 def tokenizer_json() -> dict[str, JsonValue]:
@@ -101,6 +128,13 @@ def tokenizer_json() -> dict[str, JsonValue]:
             "merges": [],
         },
     }
+
+
+@cache
+def _every_token() -> dict[int, bytes]:
+    byte_of = {character: byte for byte, character in enumerate(_byte_alphabet())}
+    tokens = {id: bytes(byte_of[character] for character in token) for token, id in token_ids().items()}
+    return tokens | {id: token.encode() for token, id in special_token_ids().items()}
 
 
 def _byte_alphabet() -> list[str]:

@@ -92,6 +92,16 @@ def request(state_dir: Path, port_base: int, *, prefill: int = 1, decode: int = 
                        deployments=[desired])
 
 
+def scripted(state_dir: Path, port_base: int, **engine: object) -> PlanRequest:
+    """A fleet with one worker that says what its prompts tell it to say."""
+    desired = DesiredDeployment.model_validate({
+        "deployment_id": "test-script", "generation": 1, "model_id": MODEL, "context_window": 8192,
+        "pools": [Pool(role=PoolRole.AGGREGATED, replicas=1)], "engine": {"kind": "script", **engine},
+    })
+    return PlanRequest(fleet_id="test", state_dir=state_dir, host="127.0.0.1", port_base=port_base,
+                       deployments=[desired])
+
+
 def plan(wanted: PlanRequest) -> LaunchPlan:
     """What `python -m engine plan` answers."""
     done = subprocess.run([sys.executable, "-m", "engine", "plan"], input=wanted.model_dump_json().encode(),

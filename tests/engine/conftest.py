@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.cluster import Cluster, cluster, free_port_block, request
+from tests.engine.cluster import Cluster, cluster, free_port_block, request, scripted
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +20,11 @@ def running(started: Cluster) -> Cluster:
     started.start()
     started.wait_model()
     return started
+
+
+@pytest.fixture(scope="module")
+def datacenters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Cluster]]:
+    """Two independent clusters whose workers say what they are told to."""
+    with cluster(scripted(tmp_path_factory.mktemp("a"), free_port_block())) as first:
+        with cluster(scripted(tmp_path_factory.mktemp("b"), free_port_block())) as second:
+            yield first, second
