@@ -1,19 +1,26 @@
 """The snapshot in the form that a request needs it: models by id, routes with address and weight."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.snapshot import Snapshot, SnapshotModel, SnapshotRoute, TrafficState
+from edge_api.upstream.pool import Address
 
 NO_FACTS = EngineFacts()
+ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where one datacenter serves a model. `weight` 0 takes no new requests. `engine` is what its engine said of the
-    deployment."""
+    deployment. `share` is its part of the model's weight: a datacenter's fleets share its weight evenly.
+
+    What a choice needs again and again is made once: the frontend's address, what is hashed with a session, and the
+    prefill rate of one replica, assumed where nobody measured it.
+    """
 
     datacenter_id: str
     region: str
@@ -24,6 +31,18 @@ class Route:
     tls: bool
     deployment_id: str = ""
     engine: EngineFacts = NO_FACTS
+    share: float = 1.0
+    address: Address = field(init=False, repr=False)
+    datacenter_salt: bytes = field(init=False, repr=False)
+    fleet_salt: bytes = field(init=False, repr=False)
+    prefill_tokens_per_s: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        prefill_tokens_per_s = self.engine.prefill_tokens_per_s or ASSUMED_PREFILL_TOKENS_PER_S
+        object.__setattr__(self, "address", (self.host, self.port, self.tls))
+        object.__setattr__(self, "datacenter_salt", f"\n{self.datacenter_id}".encode())
+        object.__setattr__(self, "fleet_salt", f"\n{self.host}:{self.port}".encode())
+        object.__setattr__(self, "prefill_tokens_per_s", prefill_tokens_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +73,18 @@ def build_table(snapshot: Snapshot) -> RoutingTable:
     """The table of a snapshot whose meaning was checked."""
     datacenters = {datacenter.id: datacenter for datacenter in snapshot.datacenters}
 
-    def route(told: SnapshotRoute) -> Route:
+    def routes(model: SnapshotModel) -> tuple[Route, ...]:
+        fleets = Counter(told.datacenter_id for told in model.routes)
+        weight = sum(datacenters[datacenter_id].weight for datacenter_id in fleets) or 1
+        return tuple(
+            route(told, datacenters[told.datacenter_id].weight / fleets[told.datacenter_id] / weight)
+            for told in model.routes)
+
+    def route(told: SnapshotRoute, share: float) -> Route:
         datacenter, url = datacenters[told.datacenter_id], urlsplit(told.ingress_url)
         tls = url.scheme == "https"
         return Route(datacenter.id, datacenter.region, datacenter.state, datacenter.weight, url.hostname or "",
-                     url.port or (443 if tls else 80), tls, told.deployment_id, told.engine)
+                     url.port or (443 if tls else 80), tls, told.deployment_id, told.engine, share)
 
     return RoutingTable(snapshot.lineage, snapshot.version, {
         model.id: RoutedModel(
@@ -66,7 +92,7 @@ def build_table(snapshot: Snapshot) -> RoutingTable:
             price=model.price,
             context_window=model.context_window,
             max_output_tokens=model.max_output_tokens,
-            routes=tuple(map(route, model.routes)),
+            routes=routes(model),
             unroutable_reason=model.unroutable_reason,
             listing=model,
             default_max_tokens=model.default_max_tokens,
