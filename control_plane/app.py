@@ -18,6 +18,7 @@ import migrations
 from control_plane import errors, health
 from control_plane.agents import routes as agents
 from control_plane.audit import routes as audit
+from control_plane.billing import routes as billing
 from control_plane.context import AppContext
 from control_plane.contracts import ids, logs
 from control_plane.contracts.clock import Clock, SystemClock, utc
@@ -42,8 +43,8 @@ from control_plane.wakeup import Wakeups
 log = structlog.get_logger()
 
 ROUTERS = (
-    health.router, identity.router, audit.router, tenancy.router, usage.router, topology.router, agents.router,
-    operations.router, routing.router, dashboard.router)
+    health.router, identity.router, audit.router, tenancy.router, usage.router, billing.router, topology.router,
+    agents.router, operations.router, routing.router, dashboard.router)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 SHUTDOWN_GRACE_S = 5
 STARTUP_FAILURE = 3

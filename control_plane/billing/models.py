@@ -32,7 +32,8 @@ class PriceVersion(Base):
 
 
 class MoneyScope(Base):
-    """A team or a key whose money somebody ever limited or leased. Its row is the lock of all its money.
+    """A team or a key whose money somebody limited. Its row is the lock of all its money; `team_id` is the team itself,
+    or the key's.
 
     While a team is prepaid its credits pay what it spends: `consumed_usd` is what they paid before the mode was set
     last, `counted_from_usd` the team's lifetime spend at that moment.
@@ -42,6 +43,7 @@ class MoneyScope(Base):
 
     scope: Mapped[LimitScope] = mapped_column(enum_text(LimitScope), primary_key=True)
     scope_id: Mapped[str] = mapped_column(primary_key=True)
+    team_id: Mapped[str] = mapped_column(ForeignKey("team.id"), index=True)
     mode: Mapped[BillingMode] = mapped_column(enum_text(BillingMode), server_default=BillingMode.POSTPAID.value)
     overdraft_usd: Mapped[Decimal] = mapped_column(server_default="0")
     consumed_usd: Mapped[Decimal] = mapped_column(server_default="0")
@@ -94,6 +96,7 @@ class Spend(Base):
     scope_id: Mapped[str] = mapped_column(primary_key=True)
     interval: Mapped[Interval] = mapped_column(enum_text(Interval), primary_key=True)
     window_start: Mapped[datetime] = mapped_column(primary_key=True)
+    team_id: Mapped[str] = mapped_column(index=True)
     spent_usd: Mapped[Decimal]
 
 

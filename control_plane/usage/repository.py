@@ -90,6 +90,13 @@ async def newest(session: AsyncSession, limit: int, before: tuple[date, UUID] | 
     return (await session.execute(query)).scalars().all()
 
 
+async def daily_costs(session: AsyncSession, team_id: str) -> Sequence[Any]:
+    """What each key of a team has cost on each day."""
+    return (await session.execute(
+        select(UsageRow.key_id, UsageRow.day, func.sum(UsageRow.cost_usd).label("cost_usd"))
+        .where(UsageRow.team_id == team_id).group_by(UsageRow.key_id, UsageRow.day))).all()
+
+
 async def rebuild_hour(session: AsyncSession, hour: datetime) -> int:
     """Sums the hour's records again; how many rows it has now. One at a time: two would store the same keys."""
     await session.execute(select(func.pg_advisory_xact_lock(ROLLUP_LOCK)))

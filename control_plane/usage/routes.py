@@ -7,10 +7,11 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from control_plane.context import Context
+from control_plane.contracts.billing import RecountView
 from control_plane.contracts.clock import utc
 from control_plane.contracts.operator import GenerationView, Page, UsageGroup, UsageSummary
 from control_plane.errors import Refusal
-from control_plane.identity.guards import EdgeCaller, Reader
+from control_plane.identity.guards import EdgeCaller, Operator, Reader
 from control_plane.paging import Paged
 from control_plane.tenancy import service as tenancy
 from control_plane.usage import intake, service
@@ -44,6 +45,14 @@ async def receive(request: Request, caller: EdgeCaller, context: Context) -> Res
     taken_in = Intake(context.db, context.clock, context.settings.usage_retention_days, context.partitions)
     answer = await taken_in.receive(caller.id, intake.decode(await request.body()))
     return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+@router.post("/operator/v1/teams/{team_id}/recount")
+async def recount(team_id: str, caller: Operator, context: Context) -> RecountView:
+    """Sums what a team spent from its records again."""
+    async with context.db.begin() as session:
+        team = await tenancy.team_named(session, team_id)
+        return await service.recount(session, team, caller.actor)
 
 
 @router.get("/operator/v1/usage")

@@ -1,9 +1,12 @@
 """Frames as rows of the tables. Pure. `edge_id` is who signed the batch, never what a frame claims."""
 
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
+from control_plane.billing.booking import Charge
 from control_plane.contracts import ids
 from control_plane.contracts.clock import utc
 from control_plane.contracts.usage import UsageOpen, UsageRecord
@@ -25,6 +28,16 @@ def record(edge_id: str, frame: UsageRecord, facts: Facts) -> dict[str, Any]:
         "dialect": frame.dialect, "session": frame.session, "service_tier": frame.service_tier,
         "resumes": frame.resumes,
     }
+
+
+def charges(records: Iterable[UsageRecord], stored: Mapping[UUID, bytes], new: Collection[UUID],
+            facts: Facts) -> list[Charge]:
+    """What the records cost that are new in this transaction, each once: a repeat in the same batch costs nothing, and
+    of two that contradict each other only the stored one counts."""
+    fresh = {record.request_id: record for record in records
+             if record.request_id in new and stored[record.request_id] == body_sha(record)}
+    return [Charge(record.team_id, record.key_id, ids.uuid7_day(record.request_id), cost_usd(record, facts))
+            for record in fresh.values()]
 
 
 def opening(edge_id: str, boot_id: str, frame: UsageOpen) -> dict[str, Any]:

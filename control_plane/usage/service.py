@@ -8,16 +8,21 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane import metrics, paging
+from control_plane.audit import service as audit
 from control_plane.billing import service as billing
+from control_plane.billing.booking import Charge
 from control_plane.contracts import ids
+from control_plane.contracts.billing import RecountView
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.operator import GenerationView, Page, UsageGroup, UsageSummary
 from control_plane.contracts.operator import UsageRow as UsageSums
+from control_plane.contracts.pricing import usd_text
 from control_plane.contracts.usage import UsageAnswer, UsageBatch, UsageOpen, UsageRecord, Verdict
 from control_plane.db import Database, after_commit
 from control_plane.errors import Refusal
 from control_plane.reconcile import repository as outbox
 from control_plane.tenancy import service as tenancy
+from control_plane.tenancy.models import Team
 from control_plane.usage import intake, repository, rows
 from control_plane.usage.intake import Facts, Frame, Reason
 from control_plane.usage.models import UsageRow
@@ -76,6 +81,21 @@ async def generations(session: AsyncSession, asked: paging.Asked, team_id: str |
     return paging.page([_view(row) for row in found], asked, key=lambda generation: generation.request_id)
 
 
+async def recount(session: AsyncSession, team: Team, actor: str) -> RecountView:
+    """Sums a team's spend from its records again, for it and for its keys. Nobody else books meanwhile."""
+    await billing.hold_books(session)
+    before = await billing.team_credits(session, team.id)
+    await billing.rebook(session, team.id, [
+        Charge(team.id, row.key_id, row.day, row.cost_usd) for row in await repository.daily_costs(session, team.id)])
+    after = await billing.team_credits(session, team.id)
+    counted = RecountView(team_id=team.id, spent_usd=after.total_usage_usd,
+                          corrected_usd=after.total_usage_usd - before.total_usage_usd)
+    audit.record(session, actor=actor, action="team.recount", target=f"team:{team.id}",
+                 before={"spent_usd": usd_text(before.total_usage_usd)},
+                 after={"spent_usd": usd_text(after.total_usage_usd)})
+    return counted
+
+
 async def _facts(session: AsyncSession, frames: Sequence[Frame], oldest_s: float, newest_s: float) -> Facts:
     prices = await billing.prices_of(session, _texts({frame.price_version for frame in frames}))
     teams = await tenancy.teams_of_keys(session, _texts({frame.key_id for frame in frames}))
@@ -96,6 +116,7 @@ async def _store(session: AsyncSession, edge_id: str, batch: UsageBatch, facts: 
             reasons[index] = Reason.CONTRADICTION
         verdicts.append(verdict)
     await _set_aside(session, edge_id, batch.frames, reasons)
+    await billing.book(session, rows.charges(records, ledger.records, ledger.new_records, facts))
     after_commit(session, lambda: _count(verdicts))
     return verdicts
 

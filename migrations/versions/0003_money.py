@@ -68,12 +68,14 @@ def widen_records() -> None:
 
 def create_limits() -> None:
     op.create_table(
-        "money_scope", *scope(), *choice("mode", "billingmode", "prepaid", "postpaid", server_default="postpaid"),
+        "money_scope", *scope(), text("team_id"),
+        *choice("mode", "billingmode", "prepaid", "postpaid", server_default="postpaid"),
         usd("overdraft_usd", server_default="0"), usd("consumed_usd", server_default="0"),
         usd("counted_from_usd", server_default="0"),
         sa.CheckConstraint("scope = 'team' OR mode = 'postpaid'", name="keys_own_no_balance"),
         sa.CheckConstraint("overdraft_usd >= 0", name="overdraft_not_negative"),
-        sa.PrimaryKeyConstraint("scope", "scope_id"))
+        sa.ForeignKeyConstraint(["team_id"], ["team.id"]), sa.PrimaryKeyConstraint("scope", "scope_id"))
+    op.create_index(None, "money_scope", ["team_id"])
     op.create_table(
         "credit", text("id"), text("team_id"), usd("amount_usd"), text("reason"), text("actor"),
         text("idempotency_key", nullable=True), instant("created_at", now=True),
@@ -95,11 +97,13 @@ def create_limits() -> None:
 def create_spend() -> None:
     """Filled from the records that are stored already."""
     op.create_table(
-        "spend", *scope(), *interval(), instant("window_start"), usd("spent_usd"),
+        "spend", *scope(), *interval(), instant("window_start"), text("team_id"), usd("spent_usd"),
         sa.PrimaryKeyConstraint("scope", "scope_id", "interval", "window_start"))
+    op.create_index(None, "spend", ["team_id"])
     op.execute("""
-        INSERT INTO spend (scope, scope_id, interval, window_start, spent_usd)
-        SELECT owner.scope, owner.scope_id, windows.interval, windows.start AT TIME ZONE 'UTC', sum(record.cost_usd)
+        INSERT INTO spend (scope, scope_id, interval, window_start, team_id, spent_usd)
+        SELECT owner.scope, owner.scope_id, windows.interval, windows.start AT TIME ZONE 'UTC', record.team_id,
+            sum(record.cost_usd)
         FROM usage_record AS record
         CROSS JOIN LATERAL (VALUES ('team', record.team_id), ('key', record.key_id)) AS owner (scope, scope_id)
         CROSS JOIN LATERAL (VALUES
@@ -107,7 +111,7 @@ def create_spend() -> None:
             ('monthly', date_trunc('month', record.day::timestamp)), ('lifetime', timestamp '1970-01-01')
         ) AS windows (interval, start)
         WHERE record.cost_usd > 0
-        GROUP BY 1, 2, 3, 4""")
+        GROUP BY 1, 2, 3, 4, 5""")
 
 
 def create_leases() -> None:
