@@ -24,9 +24,22 @@ class Fault:
     code: str
     retry: bool = False
 
+    @property
+    def error_type(self) -> str:
+        """What OpenRouter calls it, for whoever reads that vocabulary."""
+        return ERROR_TYPES.get(self.code, "server" if self.status >= 500 else "invalid_request")
+
+
+ERROR_TYPES = {
+    "capacity_exhausted": "provider_overloaded", "context_length_exceeded": "context_length_exceeded",
+    "model_not_found": "not_found", "rate_limit_exceeded": "rate_limit_exceeded", "timeout": "timeout",
+    "upstream_unavailable": "provider_unavailable",
+}
 
 INVALID_API_KEY = Fault(401, "authentication_error", "invalid_api_key")
 PERMISSION_DENIED = Fault(403, "permission_error", "permission_denied")
+TEAM_MISMATCH = Fault(403, "permission_error", "team_mismatch")
+REGION_NOT_ALLOWED = Fault(403, "permission_error", "region_not_allowed")
 MODEL_NOT_FOUND = Fault(404, "invalid_request_error", "model_not_found")
 ROUTE_NOT_FOUND = Fault(404, "invalid_request_error", "not_found")
 METHOD_NOT_ALLOWED = Fault(405, "invalid_request_error", "method_not_allowed")
@@ -36,19 +49,24 @@ INVALID_VALUE = Fault(400, "invalid_request_error", "invalid_value")
 MISSING_PARAMETER = Fault(400, "invalid_request_error", "missing_required_parameter")
 UNSUPPORTED_PARAMETER = Fault(400, "invalid_request_error", "unsupported_parameter")
 CONTEXT_LENGTH_EXCEEDED = Fault(400, "invalid_request_error", "context_length_exceeded")
+INSUFFICIENT_FUNDS = Fault(402, "insufficient_quota", "insufficient_funds")
+BUDGET_EXCEEDED = Fault(402, "insufficient_quota", "budget_exceeded")
 REQUEST_TIMEOUT = Fault(408, "invalid_request_error", "request_timeout", retry=True)
 PAYLOAD_TOO_LARGE = Fault(413, "invalid_request_error", "payload_too_large")
 UNPROCESSABLE = Fault(422, "invalid_request_error", "invalid_value")
 HEADERS_TOO_LARGE = Fault(431, "invalid_request_error", "headers_too_large")
 RATE_LIMITED = Fault(429, "rate_limit_error", "rate_limit_exceeded", retry=True)
+OVER_WHOLE_LIMIT = Fault(429, "rate_limit_error", "rate_limit_exceeded")
 CAPACITY_EXHAUSTED = Fault(429, "rate_limit_error", "capacity_exhausted", retry=True)
 INTERNAL_ERROR = Fault(500, "server_error", "internal_error", retry=True)
 UPSTREAM_UNAVAILABLE = Fault(502, "server_error", "upstream_unavailable", retry=True)
 UPSTREAM_BROKEN = Fault(502, "server_error", "upstream_unavailable")
 NOT_READY = Fault(503, "server_error", "not_ready", retry=True)
 MODEL_UNAVAILABLE = Fault(503, "server_error", "model_unavailable", retry=True)
+REGION_UNAVAILABLE = Fault(503, "server_error", "region_unavailable", retry=True)
 KEY_CHECK_UNAVAILABLE = Fault(503, "server_error", "key_check_unavailable", retry=True)
 EDGE_AT_CAPACITY = Fault(503, "server_error", "edge_at_capacity", retry=True)
+ADMISSION_UNAVAILABLE = Fault(503, "server_error", "admission_unavailable", retry=True)
 METERING_UNAVAILABLE = Fault(503, "server_error", "metering_unavailable", retry=True)
 UPSTREAM_TIMEOUT = Fault(504, "server_error", "timeout", retry=True)
 
@@ -90,6 +108,7 @@ class Refusal(Exception):
     retry_after_s: float | None = None
     status: int = 0
     metadata: Mapping[str, str | float] = field(default_factory=dict)
+    more_headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def __post_init__(self) -> None:
         self.status = self.status or self.fault.status
@@ -100,7 +119,7 @@ class Refusal(Exception):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers that belong to the error: when to try again, and whether to."""
-        headers = [(b"x-should-retry", b"true" if self.fault.retry else b"false")]
+        headers = [(b"x-should-retry", b"true" if self.fault.retry else b"false"), *self.more_headers]
         wait_s = self.retry_after_s
         if wait_s is None and self.fault.retry and self.status in (429, 503):
             wait_s = ids.jitter(1.5)

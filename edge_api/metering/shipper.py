@@ -55,6 +55,11 @@ class Shipper:
         self._limit = MAX_BATCH
         self._lock = asyncio.Lock()
 
+    @property
+    def shipped(self) -> Position:
+        """How far the outbox is stored by the control plane, or set aside."""
+        return self._cursor
+
     async def run(self) -> None:
         """Ships for ever; while the control plane is away it tries less often."""
         backoff_s = FIRST_BACKOFF_S
