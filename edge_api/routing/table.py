@@ -67,6 +67,7 @@ class RoutingTable:
     lineage: int
     version: int
     models: dict[str, RoutedModel]
+    regions: frozenset[str] = frozenset()
 
 
 def build_table(snapshot: Snapshot) -> RoutingTable:
@@ -98,4 +99,4 @@ def build_table(snapshot: Snapshot) -> RoutingTable:
             default_max_tokens=model.default_max_tokens,
         )
         for model in snapshot.models
-    })
+    }, frozenset(datacenter.region for datacenter in snapshot.datacenters))
