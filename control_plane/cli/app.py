@@ -30,6 +30,7 @@ COMMANDS = {
     "chat": ("chat", TEAMS),
     "teams": ("teams", TEAMS),
     "keys": ("keys", TEAMS),
+    "limits": ("limits", TEAMS),
     "usage": ("usage", TEAMS),
     "tokens": ("tokens", ACCESS),
     "enrolment-tokens": ("tokens", ACCESS),

@@ -48,6 +48,11 @@ class ApiKey(Base):
 
     __table_args__ = (Index(None, "team_id", "id"), CheckConstraint("cardinality(scopes) > 0", name="scoped"))
 
+    @property
+    def ends_at(self) -> datetime | None:
+        """When it ends by itself: it expires, or its grace after a rotation is over."""
+        return min((end for end in (self.expires_at, self.revoke_at) if end is not None), default=None)
+
 
 class RevocationHead(Base):
     """One row: the last number given out, to a revocation or to a team's change. Whoever takes one locks it, so that

@@ -1,7 +1,6 @@
 """Whom a key speaks for, with everything that binds it: what an edge needs to serve it without asking again."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -9,7 +8,7 @@ from control_plane.billing.service import money_scopes
 from control_plane.contracts.keys import LimitScope, Principal, RateLimit, Scope
 from control_plane.contracts.signing import SigningKey
 from control_plane.tenancy import repository, service
-from control_plane.tenancy.models import ApiKey, KeyLimit
+from control_plane.tenancy.models import KeyLimit
 from control_plane.tenancy.salt import cache_salt
 
 
@@ -25,7 +24,8 @@ async def principal_of(session: AsyncSession, digest: str, signing_key: SigningK
               *await repository.limits_of(session, key.team_id, key.id)]
     return Principal(
         key_id=key.id, team_id=key.team_id, key_name=key.name, scopes=[Scope(scope) for scope in key.scopes],
-        expires_at_s=end_s(key), limits=[rate_limit(limit) for limit in limits],
+        expires_at_s=None if key.ends_at is None else key.ends_at.timestamp(),
+        limits=[rate_limit(limit) for limit in limits],
         money_scopes=await money_scopes(session, key.team_id, key.id), allowed_models=key.allowed_models,
         regions=both(team.regions, key.regions), cache_salt=cache_salt(signing_key, key.team_id))
 
@@ -45,9 +45,3 @@ def rate_limit(limit: KeyLimit) -> RateLimit:
         scope=scope, scope_id=limit.key_id or limit.team_id, model_id=limit.model_id,
         requests_per_minute=limit.requests_per_minute, tokens_per_minute=limit.tokens_per_minute,
         concurrency=limit.concurrency)
-
-
-def end_s(key: ApiKey) -> float | None:
-    """When the key ends by itself, as a Unix time: it expires, or its grace after a rotation is over."""
-    ends: list[datetime] = [end for end in (key.expires_at, key.revoke_at) if end is not None]
-    return min(ends).timestamp() if ends else None

@@ -19,11 +19,12 @@ from control_plane.contracts.tenancy import (
 from control_plane.errors import Refusal
 from control_plane.identity.guards import EdgeCaller, Operator, Reader
 from control_plane.paging import Paged
-from control_plane.tenancy import policy, principals, service
+from control_plane.tenancy import account_routes, policy, principals, service
 
 Filter = Annotated[str | None, Query(max_length=200)]
 
 router = APIRouter(tags=["tenancy"])
+router.include_router(account_routes.router)
 
 
 @router.post("/operator/v1/teams", status_code=201)

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane import paging
 from control_plane.audit import service as audit
+from control_plane.billing import service as billing
 from control_plane.contracts import ids
 from control_plane.contracts.keys import Revocation
 from control_plane.contracts.operator import KeyCreated, KeyRequest, KeyView, Page, TeamRequest, TeamView
@@ -96,6 +97,7 @@ async def rotate_key(session: AsyncSession, key_id: str, asked: RotationRequest,
     created = _with_secret(session, successor, environment)
     await session.flush()
     await policy.copy_limits(session, key, successor)
+    await billing.copy_budgets(session, key.id, successor.id, key.team_id)
     key.revoke_at = now + timedelta(seconds=asked.grace_s)
     if not asked.grace_s:
         key.revoked_at = now

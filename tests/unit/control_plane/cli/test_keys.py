@@ -41,7 +41,8 @@ def test_a_key_in_json_holds_its_secret(acme: Meridian) -> None:
 
 def test_a_key_may_only_infer_unless_told_otherwise(acme: Meridian, api: OperatorServer) -> None:
     acme("keys", "create", "acme", "--name", "ci")
-    assert sent(api) == {"name": "ci", "scopes": ["inference"], "expires_at": None}
+    assert sent(api) == {"name": "ci", "scopes": ["inference"], "expires_at": None, "allowed_models": None,
+                         "regions": None}
 
 
 def test_scopes_may_be_several(acme: Meridian, api: OperatorServer) -> None:
