@@ -67,15 +67,15 @@ class Stitch:
         choices = _decode_objects(values["choices"])
         says = [self._choice(choice) for choice in choices]
         values["choices"] = _raw(choices)
-        for name in IDENTITY:
-            values.pop(name, None)
         last = {name: values.pop(name) for name in LAST_KEYS if name in values}
         if choices and not any(says) and "nvext" not in last:
             return b""  # it gave nothing but the role
         usage = last.get("usage")
         if usage is not None and bytes(usage) != b"null":
             last["usage"] = self._whole_usage(usage)
-        return b"data: " + json.encode(self._identity | values | last) + sse.EVENT_END
+        known = self._identity
+        kept = {name: value for name, value in values.items() if name not in IDENTITY or name in known}
+        return b"data: " + json.encode(kept | known | last) + sse.EVENT_END
 
     def _choice(self, choice: Values) -> bool:
         """Rewrites a choice in place, and says whether it gives the client anything."""
