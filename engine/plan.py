@@ -13,11 +13,12 @@ from pathlib import Path
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.launch import LaunchPlan, LaunchProcess
 from engine import metrics
+from engine.facts import facts
 from engine.spec import DeploymentSpec, RouterMode, RouterSpec, ScriptEngine, SimEngine, SpecRefused
 
-NATS, FRONTEND = "nats", "frontend"
+NATS, FRONTEND, GRAMMAR = "nats", "frontend", "grammar"
 WITNESS = "witness"
-NATS_PORT, NATS_MONITOR_PORT = 1, 3
+NATS_PORT, NATS_MONITOR_PORT, GRAMMAR_PORT = 1, 3, 5
 KILL_MARGIN_S = 5.0
 STRICT_TOOLS = {"scope": "always", "schema": "strict"}
 MODES = {PoolRole.PREFILL: "prefill", PoolRole.DECODE: "decode", PoolRole.AGGREGATED: "agg"}
@@ -25,7 +26,8 @@ MODES = {PoolRole.PREFILL: "prefill", PoolRole.DECODE: "decode", PoolRole.AGGREG
 
 @dataclass(frozen=True)
 class Site:
-    """Where a cluster runs. `release` names the installed Dynamo: another one replaces every process."""
+    """Where a cluster runs. `release` names the installed Dynamo: another one replaces every process. `has_grammar`:
+    what the grammar service needs is installed."""
 
     state_dir: Path
     host: str
@@ -33,6 +35,7 @@ class Site:
     python: Path
     nats_server: Path
     release: str
+    has_grammar: bool = False
 
     def url(self, offset: int, scheme: str = "http") -> str:
         return f"{scheme}://{self.host}:{self.port_base + offset}"
@@ -57,8 +60,12 @@ def build(site: Site, specs: list[DeploymentSpec], model_dirs: dict[str, Path], 
             for spec in specs for name, role in _replicas(spec)
         ]
         grace_s = max(spec.engine.stop_grace_s for spec in specs)
-        processes = [_nats(site), *workers, _frontend(site, specs[0].engine.router, grace_s)]
-    return LaunchPlan(ingress_url=site.url(0), processes=processes, gauges=metrics.gauges(site.url(0)))
+        grammar = [_grammar(site)] if site.has_grammar else []
+        processes = [_nats(site), *workers, _frontend(site, specs[0].engine.router, grace_s), *grammar]
+    grammar_url = site.url(GRAMMAR_PORT) if site.has_grammar else None
+    found = {spec.deployment_id: facts(spec, model_dirs[spec.deployment_id], grammar_url) for spec in specs}
+    return LaunchPlan(
+        ingress_url=site.url(0), processes=processes, gauges=metrics.gauges(site.url(0)), facts=found)
 
 
 def _check_together(specs: list[DeploymentSpec]) -> None:
@@ -140,7 +147,7 @@ def _frontend(site: Site, router: RouterSpec, grace_s: int) -> LaunchProcess:
         argv += ["--router-session-affinity-ttl-secs", str(router.session_affinity_ttl_s),
                  "--router-session-affinity-mode", "soft"]
     env = _dynamo_environment(site, grace_s) | {
-        # Text leaves with its token ids; the newer parsers hold it back by a word, so that a cut would repeat or lose it.
+        # Text leaves with its token ids. The newer parsers hold it back by a word: a cut would repeat or lose it.
         "DYN_PARSER_VERSION": "1",
         "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": str(grace_s),
         # The witness: numbered gzip segments of one JSON line a request. A request that also has `x-dynamo-session-id`
@@ -154,6 +161,13 @@ def _frontend(site: Site, router: RouterSpec, grace_s: int) -> LaunchProcess:
     }
     return _process(site, FRONTEND, argv, env, start_after=[NATS], ready_url=f"{site.url(0)}/live",
                     stop_grace_s=grace_s + KILL_MARGIN_S)
+
+
+def _grammar(site: Site) -> LaunchProcess:
+    argv = [str(site.python), "-I", "-m", "engine.grammar", "--host", site.host,
+            "--port", str(site.port_base + GRAMMAR_PORT)]
+    return _process(site, GRAMMAR, argv, {}, ready_url=f"{site.url(GRAMMAR_PORT)}/healthz",
+                    stop_grace_s=KILL_MARGIN_S)
 
 
 def _dynamo_environment(site: Site, grace_s: int) -> dict[str, str]:

@@ -62,10 +62,14 @@ class CacheSpec(Document):
 
 
 class TimingSpec(Document):
-    """How fast the simulated GPU is: 1 is Dynamo's own model of one, 2 is twice as fast. Decoding multiplies both."""
+    """How fast the simulated GPU is: 1 is Dynamo's own model of one, 2 is twice as fast. Decoding multiplies both.
+
+    `prefill_tokens_per_s` is what edges reckon with, of one replica: what somebody measured, or nothing.
+    """
 
     speedup_ratio: float = Field(default=1.0, gt=0, le=1000)
     decode_speedup_ratio: float = Field(default=1.0, gt=0, le=1000)
+    prefill_tokens_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 class ToolParser(StrEnum):

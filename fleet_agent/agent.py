@@ -91,7 +91,8 @@ class Agent:
         self._observed = report(View(
             desired=self.executor.state.desired, accepted=accepted.desired if accepted else None,
             retired=self._store.retired(), was_ready=was_ready,
-            processes=self.driver.observe(), figures=figures, trouble=self._trouble))
+            processes=self.driver.observe(), figures=figures, trouble=self._trouble,
+            facts=accepted.plan.facts if accepted else {}))
         ready = {d.deployment_id for d in self._observed if d.phase is DeploymentPhase.READY}
         self._store.remember_ready(ready - was_ready)
         self.executor.handle(Observed(tuple(self._observed)))

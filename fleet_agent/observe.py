@@ -6,12 +6,12 @@ line for the model, because Dynamo makes a model's gauges with its first request
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
 from control_plane.contracts.agent_sync import DeploymentPhase, DesiredState, ObservedDeployment
-from control_plane.contracts.deployment import DesiredDeployment
+from control_plane.contracts.deployment import DesiredDeployment, EngineFacts
 from control_plane.contracts.launch import Gauges
 from fleet_agent.core import Figures, phase_of, pools_of
 from fleet_agent.drivers.base import ProcessStatus
@@ -86,7 +86,7 @@ def gauge_of(text: str, name: str, model_id: str) -> float | None:
 @dataclass(frozen=True, slots=True)
 class View:
     """All that a report is made from. `trouble` maps deployments to what people should know beyond their processes,
-    the empty name to what concerns them all."""
+    the empty name to what concerns them all; `facts` are the accepted plan's."""
 
     desired: DesiredState | None
     accepted: DesiredState | None
@@ -95,6 +95,7 @@ class View:
     processes: Sequence[ProcessStatus]
     figures: Mapping[str, Figures]
     trouble: Mapping[str, str]
+    facts: Mapping[str, EngineFacts] = field(default_factory=dict)
 
 
 def report(view: View) -> list[ObservedDeployment]:
@@ -125,7 +126,8 @@ def _driven(view: View, deployment: DesiredDeployment, is_wanted: bool) -> Obser
         observed_generation=deployment.generation,
         phase=phase if is_wanted else DeploymentPhase.RETIRING,
         pools=pools, inflight=figures.inflight, queued=figures.queued,
-        message=_message(view, deployment.deployment_id, _shortfall(phase, figures)))
+        message=_message(view, deployment.deployment_id, _shortfall(phase, figures)),
+        facts=view.facts.get(deployment.deployment_id, EngineFacts()))
 
 
 def _awaited(view: View, deployment: DesiredDeployment) -> ObservedDeployment:

@@ -77,7 +77,7 @@ async def _report(session: AsyncSession, context: AppContext, machine: Machine, 
 
 
 async def _observe(session: AsyncSession, fleet: Fleet, held: Lease, seen: list[ObservedDeployment]) -> bool:
-    """Stores what the agent saw of this fleet's deployments; whether a phase moved."""
+    """Stores what the agent saw of this fleet's deployments; whether anything that edges route by moved."""
     reports = {report.deployment_id: report for report in seen}
     moved = False
     for deployment in await topology.deployments_of(session, fleet.id):
@@ -92,13 +92,15 @@ async def _observe(session: AsyncSession, fleet: Fleet, held: Lease, seen: list[
 
 def _record(deployment: Deployment, report: ObservedDeployment) -> bool:
     """Writes one report down. The first one counts as coming from `pending`."""
-    before = deployment.phase
+    before, facts = deployment.phase, report.facts.model_dump(mode="json")
+    moved = deployment.facts != facts
     deployment.phase = observe_phase(before or DeploymentPhase.PENDING, report.phase)
     deployment.observed_generation = report.observed_generation
     deployment.inflight, deployment.queued = report.inflight, report.queued
     deployment.message = report.message
+    deployment.facts = facts
     deployment.observed_at = func.clock_timestamp()
-    return deployment.phase is not before
+    return moved or deployment.phase is not before
 
 
 async def _answer(session: AsyncSession, fleet_id: str, held: Lease,

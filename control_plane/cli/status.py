@@ -11,6 +11,7 @@ from control_plane.cli.render import Cell, Column, Sheet
 from control_plane.cli.steps import in_words
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.operator import (
+    Continuation,
     DatacenterStatus,
     DeploymentStatus,
     EdgeStatus,
@@ -25,7 +26,10 @@ app = typer.Typer(add_completion=False)
 
 @command(app, "status")
 def status(cli: Invocation) -> None:
-    """Show datacenters, deployments, edges and what is under way."""
+    """Show datacenters, deployments, edges and what is under way.
+
+    CONTINUES says which open streams may go on elsewhere if a deployment is lost: none, plain ones, or all.
+    """
     with cli.client() as client:
         view = client.get("/operator/v1/status", StatusView)
     cli.show(view, sheets(view), heading(view))
@@ -59,15 +63,18 @@ def datacenter_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
 
 def deployment_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
     columns = [Column("MODEL"), Column("FLEET"), Column("PHASE"), Column("PREFILL", right=True),
-               Column("DECODE", right=True), Column("RUNNING", right=True), Column("QUEUED", right=True)]
+               Column("DECODE", right=True), Column("RUNNING", right=True), Column("QUEUED", right=True),
+               Column("CONTINUES")]
     datacenters = list(datacenters)
     deployments = [deployment for center in datacenters for deployment in center.deployments]
     silent = {fleet.id: fleet for center in datacenters for fleet in center.fleets if not fleet.lease_live}
     rows: list[list[Cell]] = [
         [d.model, d.fleet, _phase(d, d.fleet in silent), _pool(d, PoolRole.PREFILL),
-         _pool(d, PoolRole.DECODE, PoolRole.AGGREGATED), render.count(d.inflight), render.count(d.queued)]
-        for d in deployments]
+         _pool(d, PoolRole.DECODE, PoolRole.AGGREGATED), render.count(d.inflight), render.count(d.queued),
+         Text(d.continuation, style=render.QUIET)] for d in deployments]
     notes = [Text(f"{d.id}: {d.message}", style=render.BUSY) for d in deployments if d.message]
+    notes += [Text(f"{d.id}: if it is lost, its streams under a grammar end: no grammar service runs elsewhere",
+                   style=render.BUSY) for d in deployments if d.continuation is Continuation.PLAIN]
     notes += [Text(f"{fleet.id}: its agent was last heard {_ago(fleet.lease_age_s)}; what is shown is as of then, and "
                    "safety rules do not count on it", style=render.BUSY)
               for fleet in silent.values() if fleet.lease_age_s is not None]

@@ -27,25 +27,25 @@ class ReasoningFacts(Wire):
     """How an engine marks reasoning in token ids: `start_ids` and `end_ids` are the sequences that open and close it.
     `starts_inside`: the chat template opens it already, so an answer begins in it."""
 
-    start_ids: list[int]
-    end_ids: list[int]
+    start_ids: list[int] = Field(max_length=64)
+    end_ids: list[int] = Field(max_length=64)
     starts_inside: bool
 
 
 class EngineFacts(Wire):
     """What an engine says of one deployment, for edges. Streams may go on between deployments of equal `identity`: a
     digest of weights, tokenizer, chat template and parsers. Empty: never. `grammar_url` is the grammar service beside
-    it, without one constrained streams are not continued. `tool_parser` and `reasoning_parser` are the frontend's,
-    empty without. `is_salt_aware`: it keeps cached prefixes of different salts apart. `prefill_tokens_per_s` is of one
-    replica, null if nobody measured it."""
+    it, without a path; without one constrained streams are not continued. `tool_parser` and `reasoning_parser` are the
+    frontend's, empty without. `is_salt_aware`: it keeps cached prefixes of different salts apart.
+    `prefill_tokens_per_s` is of one replica, null if nobody measured it."""
 
-    identity: str = ""
-    grammar_url: str | None = None
-    tool_parser: str = ""
-    reasoning_parser: str = ""
+    identity: str = Field(default="", max_length=200)
+    grammar_url: str | None = Field(default=None, max_length=2_000)
+    tool_parser: str = Field(default="", max_length=64)
+    reasoning_parser: str = Field(default="", max_length=64)
     reasoning: ReasoningFacts | None = None
     is_salt_aware: bool = False
-    prefill_tokens_per_s: float | None = None
+    prefill_tokens_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 class DesiredDeployment(Wire):

@@ -228,6 +228,14 @@ class PoolStatus(Wire):
     ready_replicas: int | None
 
 
+class Continuation(StrEnum):
+    """Which open streams may go on elsewhere if a deployment is lost: none, those that no grammar rules, or all."""
+
+    NONE = "none"
+    PLAIN = "plain"
+    ALL = "all"
+
+
 class DeploymentStatus(Wire):
     """A deployment as last observed."""
 
@@ -241,6 +249,7 @@ class DeploymentStatus(Wire):
     inflight: int | None
     queued: int | None
     message: str
+    continuation: Continuation = Continuation.NONE
 
 
 class FleetStatus(Wire):

@@ -2,8 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from control_plane.contracts.agent_sync import DeploymentPhase
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.snapshot import (
     ModelDetails,
@@ -37,6 +39,7 @@ class DeploymentFacts:
     ingress_url: str
     phase: DeploymentPhase | None
     replicas: int
+    engine: EngineFacts = field(default_factory=EngineFacts)
 
     @property
     def routable(self) -> bool:
@@ -98,9 +101,25 @@ def _model(model: ModelFacts, deployments: tuple[DeploymentFacts, ...],
         id=model.id, display_name=model.display_name, created_s=model.created_s, owned_by=model.owned_by,
         context_window=model.context_window, max_output_tokens=model.max_output_tokens, price=model.price,
         routes=[SnapshotRoute(deployment_id=route.id, fleet_id=route.fleet_id, datacenter_id=route.datacenter_id,
-                              ingress_url=route.ingress_url) for route in routes],
+                              ingress_url=route.ingress_url, engine=_engine(route)) for route in routes],
         unroutable_reason=None if served else _reason(mine, datacenters),
         default_max_tokens=model.default_max_tokens, details=model.details)
+
+
+def _engine(deployment: DeploymentFacts) -> EngineFacts:
+    """What edges are told of an engine. Edges send text where its grammar service is said to be, so that has to be the
+    host that an operator declared."""
+    facts = deployment.engine
+    if facts.grammar_url and _host(facts.grammar_url) == _host(deployment.ingress_url):
+        return facts
+    return facts.model_copy(update={"grammar_url": None})
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _reason(deployments: list[DeploymentFacts], datacenters: dict[str, DatacenterFacts]) -> str:

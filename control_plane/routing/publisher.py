@@ -3,6 +3,7 @@
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.billing.service import prices_of
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.signing import SigningKey
 from control_plane.contracts.snapshot import ModelDetails, SignedSnapshot, check_meaning
 from control_plane.db import database_time, notify
@@ -49,5 +50,5 @@ async def _facts(session: AsyncSession) -> RoutingFacts:
             row.max_output_tokens, prices[row.price_version][1], row.default_max_tokens,
             ModelDetails(**row.details)) for row in rows["models"]),
         deployments=tuple(DeploymentFacts(
-            row.id, row.model_id, row.fleet_id, row.datacenter_id, row.ingress_url, row.phase, int(row.replicas))
-            for row in rows["deployments"]))
+            row.id, row.model_id, row.fleet_id, row.datacenter_id, row.ingress_url, row.phase, int(row.replicas),
+            EngineFacts(**row.facts)) for row in rows["deployments"]))

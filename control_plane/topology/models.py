@@ -73,7 +73,8 @@ class Model(Base):
 class Deployment(Base):
     """A model on a fleet: `engine` and the pools are desired, at `generation`; the rest is what its agent last saw.
 
-    `phase` is null while nobody ever saw it; `inflight` and `queued` are null when they could not be read.
+    `phase` is null while nobody ever saw it; `inflight` and `queued` are null when they could not be read. `facts` are
+    the engine's (`EngineFacts`), empty until it told them.
     """
 
     __tablename__ = "deployment"
@@ -89,6 +90,7 @@ class Deployment(Base):
     inflight: Mapped[int | None]
     queued: Mapped[int | None]
     message: Mapped[str] = mapped_column(server_default="")
+    facts: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
 
     __table_args__ = (UniqueConstraint("model_id", "fleet_id"),)
 

@@ -95,7 +95,7 @@ async def routing_rows(session: AsyncSession) -> dict[str, Sequence[Any]]:
             Model.max_output_tokens, Model.default_max_tokens, Model.price_version, Model.details))).all(),
         "deployments": (await session.execute(
             select(Deployment.id, Deployment.model_id, Deployment.fleet_id, Fleet.datacenter_id, Fleet.ingress_url,
-                   Deployment.phase, func.coalesce(wanted.c.replicas, 0).label("replicas"))
+                   Deployment.phase, Deployment.facts, func.coalesce(wanted.c.replicas, 0).label("replicas"))
             .join(Fleet, Fleet.id == Deployment.fleet_id)
             .outerjoin(wanted, wanted.c.deployment_id == Deployment.id))).all(),
     }

@@ -1,6 +1,6 @@
 """The whole fleet in one answer, read in one transaction. What nobody observed is null, never 0."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -8,7 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from control_plane.agents import repository as agents
 from control_plane.agents.models import AgentLease
 from control_plane.contracts.agent_sync import DeploymentPhase
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.operator import (
+    Continuation,
     DatacenterStatus,
     DeploymentStatus,
     EdgeStatus,
@@ -23,7 +25,7 @@ from control_plane.routing import repository as routing
 from control_plane.routing.models import Edge
 from control_plane.topology import repository
 from control_plane.topology.models import Datacenter, Deployment, Fleet, Pool
-from control_plane.topology.states import effective_weight
+from control_plane.topology.states import ROUTABLE, effective_weight
 
 LIVE_FOR = timedelta(seconds=Pace().edge_excused_after_s)
 
@@ -38,16 +40,18 @@ async def status(session: AsyncSession) -> StatusView:
     fleets = list((await repository.every(session, Fleet)).values())
     deployments = list((await repository.every(session, Deployment)).values())
     pools = await repository.pools(session)
+    places = (await repository.every(session, Datacenter)).values()
+    serving = _serving(deployments, fleets, places)
     leases = {held[0].fleet_id: held for held in await agents.leases(session)}
     return StatusView(
         lineage=lineage, snapshot_version=version, as_of=now, edges=edges,
-        datacenters=[_datacenter(place, edges, fleets, deployments, pools, leases)
-                     for place in (await repository.every(session, Datacenter)).values()],
+        datacenters=[_datacenter(place, edges, fleets, deployments, pools, leases, serving) for place in places],
         running_operations=await operation_service.views(session, await operations.open_operations(session)))
 
 
 def _datacenter(place: Datacenter, edges: Sequence[EdgeStatus], fleets: Sequence[Fleet],
-                deployments: Sequence[Deployment], pools: Sequence[Pool], leases: dict[str, Held]) -> DatacenterStatus:
+                deployments: Sequence[Deployment], pools: Sequence[Pool], leases: dict[str, Held],
+                serving: Sequence[Deployment]) -> DatacenterStatus:
     live = [edge for edge in edges if edge.live]
     mine = [fleet for fleet in fleets if fleet.datacenter_id == place.id]
     fleet_ids = {fleet.id for fleet in mine}
@@ -56,7 +60,7 @@ def _datacenter(place: Datacenter, edges: Sequence[EdgeStatus], fleets: Sequence
         weight=effective_weight(place.traffic_state, place.weight),
         open_requests=sum(edge.open_requests.get(place.id, 0) for edge in live) if live else None,
         fleets=[_fleet(fleet, leases.get(fleet.id)) for fleet in mine],
-        deployments=[_deployment(one, [pool for pool in pools if pool.deployment_id == one.id])
+        deployments=[_deployment(one, [pool for pool in pools if pool.deployment_id == one.id], serving)
                      for one in deployments if one.fleet_id in fleet_ids])
 
 
@@ -67,13 +71,32 @@ def _fleet(fleet: Fleet, held: Held | None) -> FleetStatus:
     return FleetStatus(id=fleet.id, agent=lease.identity, epoch=lease.epoch, lease_live=live, lease_age_s=age_s)
 
 
-def _deployment(one: Deployment, pools: Sequence[Pool]) -> DeploymentStatus:
+def _deployment(one: Deployment, pools: Sequence[Pool], serving: Sequence[Deployment]) -> DeploymentStatus:
     return DeploymentStatus(
         id=one.id, model=one.model_id, fleet=one.fleet_id, phase=one.phase or DeploymentPhase.PENDING,
         generation=one.generation, observed_generation=one.observed_generation, inflight=one.inflight,
         queued=one.queued, message=one.message if one.phase else "never observed",
         pools=[PoolStatus(role=pool.role, desired_replicas=pool.replicas, ready_replicas=pool.ready_replicas)
-               for pool in pools])
+               for pool in pools],
+        continuation=_continuation(one, serving))
+
+
+def _serving(deployments: Sequence[Deployment], fleets: Sequence[Fleet],
+             places: Iterable[Datacenter]) -> list[Deployment]:
+    """The deployments that take new requests, and so streams from elsewhere."""
+    active = {place.id for place in places if effective_weight(place.traffic_state, place.weight)}
+    fleet_ids = {fleet.id for fleet in fleets if fleet.datacenter_id in active}
+    return [one for one in deployments if one.fleet_id in fleet_ids and one.phase in ROUTABLE]
+
+
+def _continuation(one: Deployment, serving: Sequence[Deployment]) -> Continuation:
+    identity = EngineFacts(**one.facts).identity
+    others = [EngineFacts(**other.facts) for other in serving
+              if other.model_id == one.model_id and other.fleet_id != one.fleet_id]
+    equal = [facts for facts in others if identity and facts.identity == identity]
+    if not equal:
+        return Continuation.NONE
+    return Continuation.ALL if any(facts.grammar_url for facts in equal) else Continuation.PLAIN
 
 
 def _edge(edge: Edge, now: datetime, version: int) -> EdgeStatus:

@@ -56,7 +56,8 @@ def task(prompt_ids: Sequence[int]) -> Task:
         user_at = max((at for at in range(answer_at) if ids[at] == USER), default=0)
         script, _ = _read(decode(ids[user_at + 1:answer_at - 1]))
         answer_at += ids[answer_at:answer_at + 1] == [LINE_BREAK]
-        answer_at += ids[answer_at:answer_at + 1] == [THINK]
+        # The template's, which opens a thought on demand; an answer that opens its own is for prompts that do not.
+        answer_at += ids[answer_at:answer_at + 1] == [THINK] and not script.answer.startswith("<think>")
     else:
         text = decode(ids)
         script, end = _read(text)

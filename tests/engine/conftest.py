@@ -25,6 +25,7 @@ def running(started: Cluster) -> Cluster:
 @pytest.fixture(scope="module")
 def datacenters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Cluster]]:
     """Two independent clusters whose workers say what they are told to."""
-    with cluster(scripted(tmp_path_factory.mktemp("a"), free_port_block())) as first:
-        with cluster(scripted(tmp_path_factory.mktemp("b"), free_port_block())) as second:
-            yield first, second
+    base = free_port_block()
+    with (cluster(scripted(tmp_path_factory.mktemp("a"), base)) as first,
+          cluster(scripted(tmp_path_factory.mktemp("b"), base + 100)) as second):
+        yield first, second

@@ -19,6 +19,7 @@ from control_plane.contracts.agent_sync import (
     ObservedDeployment,
     ObservedPool,
 )
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest, Nack
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.operator import OperationView, StatusView
@@ -61,6 +62,7 @@ class SimulatedAgent:
     desired: DesiredState | None = None
     phase: DeploymentPhase = DeploymentPhase.READY
     inflight: int | None = 0
+    facts: EngineFacts = field(default_factory=EngineFacts)
     drains: bool = True
     acks: dict[str, CommandState] = field(default_factory=dict)
     longest_poll_s: float = POLL_S
@@ -73,7 +75,7 @@ class SimulatedAgent:
             seen_generation=self.desired.generation if self.desired else 0,
             deployments=[ObservedDeployment(
                 deployment_id=one.deployment_id, observed_generation=one.generation, phase=self.phase,
-                inflight=self.inflight, queued=0 if self.inflight is not None else None,
+                facts=self.facts, inflight=self.inflight, queued=0 if self.inflight is not None else None,
                 pools=[ObservedPool(role=pool.role, desired_replicas=pool.replicas, ready_replicas=pool.replicas)
                        for pool in one.pools]) for one in wanted],
             acks=[CommandAck(command_id=command, state=state) for command, state in self.acks.items()], wait_s=wait_s)

@@ -1,5 +1,6 @@
 """The launch plan: what runs, where it listens, and what makes a process a different one."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,45 @@ def named(found: LaunchPlan, name: str) -> LaunchProcess:
 def test_a_cluster_is_nats_then_workers_then_the_frontend() -> None:
     assert [process.name for process in build(spec()).processes] == [
         "nats", "glm-prefill-0", "glm-decode-0", "glm-decode-1", "frontend"]
+
+
+def test_the_grammar_service_stands_beside_the_frontend_once_it_is_installed() -> None:
+    found = build(spec(), spec("b", model="sim/b"), site=replace(SITE, has_grammar=True))
+    (grammar,) = [process for process in found.processes if process.name == "grammar"]
+    assert grammar.argv[:4] == ["/venv/bin/python", "-I", "-m", "engine.grammar"]
+    assert (option(grammar, "--host"), option(grammar, "--port")) == ("127.0.0.1", "9005")
+    assert grammar.ready_url == "http://127.0.0.1:9005/healthz"
+    assert {facts.grammar_url for facts in found.facts.values()} == {"http://127.0.0.1:9005"}
+
+
+def test_without_it_no_edge_is_sent_there() -> None:
+    found = build(spec())
+    assert "grammar" not in [process.name for process in found.processes]
+    assert found.facts["glm"].grammar_url is None
+
+
+def test_each_deployment_has_its_facts() -> None:
+    found = build(spec(), spec("b", pools=(("aggregated", 0),), model="sim/b"))
+    assert set(found.facts) == {"glm", "b"}
+    assert all(facts.identity for facts in found.facts.values())
+
+
+def test_a_scripted_worker_gets_its_parsers_and_no_simulated_gpu() -> None:
+    found = build(spec(pools=(("aggregated", 1),), kind="script", tool_parser="hermes"))
+    worker = named(found, "glm-aggregated-0")
+    assert worker.argv[:4] == ["/venv/bin/python", "-I", "-m", "engine.script.worker"]
+    assert (option(worker, "--tool-call-parser"), option(worker, "--reasoning-parser")) == ("hermes", "glm45")
+    assert json.loads(option(worker, "--structural-tag")) == {"scope": "always", "schema": "strict"}
+    assert not {"--block-size", "--disaggregation-mode"} & set(worker.argv)
+
+
+def test_tools_may_go_without_a_grammar() -> None:
+    found = build(spec(pools=(("aggregated", 1),), kind="script", strict_tools=False))
+    assert "--structural-tag" not in named(found, "glm-aggregated-0").argv
+
+
+def test_frontends_let_text_leave_with_its_token_ids() -> None:
+    assert named(build(spec()), "frontend").env["DYN_PARSER_VERSION"] == "1"
 
 
 def test_everything_waits_for_the_event_plane_only() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from control_plane.contracts.deployment import DesiredDeployment, PoolRole
-from engine.spec import DeploymentSpec, RouterMode, SpecRefused
+from engine.spec import DeploymentSpec, RouterMode, ScriptEngine, SimEngine, SpecRefused
 
 P1_D2 = [{"role": "prefill", "replicas": 1}, {"role": "decode", "replicas": 2}]
 
@@ -23,6 +23,7 @@ def refusal(**changes: object) -> str:
 
 def test_only_the_kind_has_to_be_said() -> None:
     spec = DeploymentSpec.from_desired(desired())
+    assert isinstance(spec.engine, SimEngine)
     assert spec.engine.router.mode is RouterMode.KV
     assert spec.engine.router.session_affinity_ttl_s == 600
     assert spec.engine.router.migration_limit == 3
@@ -36,6 +37,7 @@ def test_every_part_can_be_set() -> None:
         "kind": "sim", "router": {"mode": "round_robin", "session_affinity_ttl_s": 0, "migration_limit": 0},
         "cache": {"block_size": 16, "blocks_per_replica": 20_000}, "timing": {"speedup_ratio": 10},
         "stop_grace_s": 5}))
+    assert isinstance(spec.engine, SimEngine)
     assert spec.engine.router.mode is RouterMode.ROUND_ROBIN
     assert spec.engine.cache.blocks_per_replica == 20_000
     assert spec.engine.timing.speedup_ratio == 10
@@ -53,6 +55,30 @@ def test_an_aggregated_pool_stands_alone() -> None:
 ])
 def test_scaled_to_zero_is_a_valid_state(pools: object) -> None:
     assert DeploymentSpec.from_desired(desired(pools=pools)).replicas == 0
+
+
+def test_a_scripted_engine_needs_only_its_kind_and_an_aggregated_pool() -> None:
+    spec = DeploymentSpec.from_desired(desired(
+        engine={"kind": "script"}, pools=[{"role": "aggregated", "replicas": 1}], context_window=10_000_000))
+    assert isinstance(spec.engine, ScriptEngine)
+    assert (spec.engine.tool_parser, spec.engine.reasoning_parser, spec.engine.strict_tools) == ("glm47", "glm45", True)
+
+
+def test_a_scripted_engine_has_no_prefill_pool() -> None:
+    assert "pools: the scripted engine has aggregated pools only" in refusal(engine={"kind": "script"})
+
+
+@pytest.mark.parametrize(("engine", "words"), [
+    ({"kind": "script", "tool_parser": "nobody"}, "engine.tool_parser: "),
+    ({"kind": "script", "timing": {}}, "engine.timing: no such field"),
+    ({"kind": "scirpt"}, "engine.kind: must be sim or script"),
+    ({"kind": 3}, "engine.kind: must be sim or script"),
+    ("sim", "engine: "),
+])
+def test_a_refusal_of_an_engine_names_its_field(engine: object, words: str) -> None:
+    pools = [{"role": "aggregated", "replicas": 1}]
+    with pytest.raises(SpecRefused, match=f"^{words}"):
+        DeploymentSpec.from_desired(desired(engine={}, pools=pools).model_copy(update={"engine": engine}))
 
 
 def test_vllm_is_refused_with_the_reason() -> None:

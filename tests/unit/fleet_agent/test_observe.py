@@ -3,6 +3,7 @@
 import pytest
 
 from control_plane.contracts.agent_sync import DeploymentPhase, ObservedDeployment
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.launch import Gauges
 from fleet_agent.core import Figures
 from fleet_agent.drivers.base import ProcessStatus
@@ -100,6 +101,12 @@ def seen(**changes: object) -> list[ObservedDeployment]:
 def only(deployments: list[ObservedDeployment]) -> ObservedDeployment:
     (deployment,) = deployments
     return deployment
+
+
+def test_a_deployment_tells_the_facts_of_the_plan_that_runs() -> None:
+    facts = {"test-a-glm": EngineFacts(identity="e1", grammar_url="http://127.0.0.1:9005")}
+    assert only(seen(facts=facts)).facts == facts["test-a-glm"]
+    assert only(seen()).facts == EngineFacts()
 
 
 def test_a_full_deployment_is_ready_with_its_figures() -> None:

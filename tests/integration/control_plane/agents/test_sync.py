@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from control_plane.agents.service import BUSY_WAIT_S, MAX_WAIT_S
 from control_plane.contracts.agent_sync import AgentSyncRequest, DeploymentPhase, ObservedDeployment, ObservedPool
+from control_plane.contracts.deployment import EngineFacts, ReasoningFacts
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.snapshot import SnapshotModel
 from control_plane.contracts.topology import TopologyDocument
@@ -148,6 +149,23 @@ class TestObserved:
         world.agents[WEST].phase = phase
         await world.agents[WEST].sync()
         assert (f"{WEST}-a-glm" in {route.deployment_id for route in (await model(world)).routes}) is is_routed
+
+    async def test_the_engines_facts_reach_its_route_and_follow_it(self, world: World) -> None:
+        for facts in (EngineFacts(identity="e1", grammar_url="http://127.0.0.1:9005", tool_parser="glm47",
+                                  reasoning=ReasoningFacts(start_ids=[1], end_ids=[2], starts_inside=True)),
+                      EngineFacts(identity="e2", prefill_tokens_per_s=8000.5)):
+            world.agents[WEST].facts = facts
+            await world.agents[WEST].sync()
+            routes = {route.deployment_id: route.engine for route in (await model(world)).routes}
+            assert routes == {f"{WEST}-a-glm": facts, f"{EAST}-a-glm": EngineFacts()}
+
+    async def test_the_same_facts_again_make_no_new_snapshot(self, world: World) -> None:
+        world.agents[WEST].facts = EngineFacts(identity="e1", prefill_tokens_per_s=0.1)
+        await world.agents[WEST].sync()
+        before = await model(world)
+        version = world.edges[0].snapshot and world.edges[0].snapshot.version
+        await world.agents[WEST].sync()
+        assert (await model(world), world.edges[0].snapshot and world.edges[0].snapshot.version) == (before, version)
 
     async def test_a_deployment_that_comes_back_is_routed_again(self, world: World) -> None:
         agent = world.agents[WEST]

@@ -5,10 +5,19 @@ from pathlib import Path
 from sqlalchemy import text
 
 from control_plane.contracts.agent_sync import DeploymentPhase
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.operator import StatusView
 from tests.integration.control_plane.replica import running_replica
-from tests.integration.control_plane.simulated import EAST, WEST, SimulatedAgent, declare, document, running_world
+from tests.integration.control_plane.simulated import (
+    EAST,
+    WEST,
+    SimulatedAgent,
+    World,
+    declare,
+    document,
+    running_world,
+)
 
 
 async def test_what_nobody_observed_is_null(database_url: str, tmp_path: Path) -> None:
@@ -41,6 +50,35 @@ async def test_what_agents_and_edges_report_is_shown(database_url: str, tmp_path
         assert sorted(pool.ready_replicas or 0 for pool in west.deployments[0].pools) == [1, 2]
         assert [(edge.live, edge.behind, edge.region) for edge in sorted(status.edges, key=lambda e: e.region)] == [
             (True, 0, EAST), (True, 0, WEST)]
+
+
+async def test_it_says_which_streams_go_on_when_a_deployment_is_lost(database_url: str, tmp_path: Path) -> None:
+    async with running_world(database_url, tmp_path, edges=0) as world:
+        seen = [await continuations(world)]
+        for facts in (EngineFacts(identity="a"), EngineFacts(identity="a", grammar_url="http://127.0.0.1:9105")):
+            world.agents[EAST].facts, world.agents[WEST].facts = facts, EngineFacts(identity="a")
+            for agent in world.agents.values():
+                await agent.sync()
+            seen.append(await continuations(world))
+        world.agents[EAST].facts = EngineFacts(identity="b")
+        await world.agents[EAST].sync()
+        seen.append(await continuations(world))
+    assert seen == [{WEST: "none", EAST: "none"}, {WEST: "plain", EAST: "plain"}, {WEST: "all", EAST: "plain"},
+                    {WEST: "none", EAST: "none"}]
+
+
+async def test_no_stream_goes_on_in_a_place_that_is_drained(database_url: str, tmp_path: Path) -> None:
+    async with running_world(database_url, tmp_path, edges=0) as world:
+        for agent in world.agents.values():
+            agent.facts = EngineFacts(identity="a")
+            await agent.sync()
+        async with world.replica.context.db.begin() as session:
+            await session.execute(text("UPDATE datacenter SET traffic_state = 'drained' WHERE id = :id"), {"id": EAST})
+        assert await continuations(world) == {WEST: "none", EAST: "plain"}
+
+
+async def continuations(world: World) -> dict[str, str]:
+    return {place.id: place.deployments[0].continuation.value for place in (await world.status()).datacenters}
 
 
 async def test_an_edge_that_is_behind_is_told_by_versions(database_url: str, tmp_path: Path) -> None:

@@ -62,12 +62,21 @@ def test_a_healthy_fleet_reads_at_a_glance(meridian: Meridian, api: OperatorServ
         ["DATACENTER", "TRAFFIC", "WEIGHT", "OPEN", "FLEET", "AGENT"],
         ["us-east-1", "active", "100", "12", "us-east-1-a", "live,", "2.1s", "ago"],
         [],
-        ["MODEL", "FLEET", "PHASE", "PREFILL", "DECODE", "RUNNING", "QUEUED"],
-        ["sim/glm-5.3", "us-east-1-a", "ready", "1/1", "2/2", "12", "0"],
+        ["MODEL", "FLEET", "PHASE", "PREFILL", "DECODE", "RUNNING", "QUEUED", "CONTINUES"],
+        ["sim/glm-5.3", "us-east-1-a", "ready", "1/1", "2/2", "12", "0", "none"],
         [],
         ["EDGE", "REGION", "STATE", "SNAPSHOT", "OPEN", "SEEN"],
         ["edge_…adbeef", "us-east-1", "live", "14", "12", "1.0s", "ago"],
     ]
+
+
+def test_streams_that_would_end_for_want_of_a_grammar_service_are_told_of(
+        meridian: Meridian, api: OperatorServer) -> None:
+    for continuation, is_told in (("none", False), ("plain", True), ("all", False)):
+        deployments = [deployment(continuation=continuation)]
+        lines = shown(meridian, api, view(datacenters=[datacenter(deployments=deployments)]))
+        assert [line[-1] for line in lines if line[:1] == ["sim/glm-5.3"]] == [continuation]
+        assert any("grammar" in line for line in lines) is is_told
 
 
 def test_the_heading_says_which_snapshot_and_when(meridian: Meridian, api: OperatorServer) -> None:
@@ -85,7 +94,7 @@ def test_what_nobody_observed_is_a_dash_and_not_zero(meridian: Meridian, api: Op
         {"role": "prefill", "desired_replicas": 1, "ready_replicas": None}])
     words = shown(meridian, api, view(datacenters=[datacenter(open_requests=None, deployments=[unknown])]))
     assert words[3][3] == "–"  # noqa: RUF001
-    assert words[6][3:] == ["–/1", "-", "–", "–"]  # noqa: RUF001
+    assert words[6][3:7] == ["–/1", "-", "–", "–"]  # noqa: RUF001
 
 
 def test_an_agent_that_is_away_is_told_from_one_never_seen(meridian: Meridian, api: OperatorServer) -> None:

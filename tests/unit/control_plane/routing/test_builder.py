@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_plane.contracts.agent_sync import DeploymentPhase
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.snapshot import Snapshot, TrafficState, check_meaning
 from control_plane.routing.builder import (
@@ -68,6 +69,24 @@ def test_a_deployment_is_routed_while_it_is_ready_or_degraded(phase: DeploymentP
 def test_a_draining_datacenter_keeps_its_routes_without_weight() -> None:
     snapshot = built(replace(FACTS, datacenters=(replace(WEST, state=TrafficState.DRAINING), EAST)))
     assert len(snapshot.models[0].routes) == 2
+
+
+def test_a_route_tells_what_its_engine_says_of_itself() -> None:
+    facts = EngineFacts(identity="e1", grammar_url="http://us:9005", tool_parser="glm47", prefill_tokens_per_s=8000.0)
+    snapshot = built(replace(FACTS, deployments=(replace(ON_WEST, engine=facts), ON_EAST)))
+    assert [route.engine for route in snapshot.models[0].routes] == [EngineFacts(), facts]
+
+
+@pytest.mark.parametrize("url", ["http://elsewhere:9005", "http://us.elsewhere", "http://[", "us:9005", ""])
+def test_a_grammar_service_on_another_host_than_the_ingress_is_not_told(url: str) -> None:
+    facts = EngineFacts(identity="e1", grammar_url=url)
+    snapshot = built(replace(FACTS, deployments=(replace(ON_WEST, engine=facts),)))
+    assert snapshot.models[0].routes[0].engine == EngineFacts(identity="e1")
+
+
+def test_other_facts_make_another_snapshot() -> None:
+    changed = replace(FACTS, deployments=(replace(ON_WEST, engine=EngineFacts(identity="e2")), ON_EAST))
+    assert content_digest(built(changed)) != content_digest(built(FACTS))
 
 
 def test_a_served_model_needs_no_reason() -> None:
