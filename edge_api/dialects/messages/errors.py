@@ -1,0 +1,47 @@
+"""Errors as Anthropic's clients know them."""
+
+from collections.abc import Mapping
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType, json
+
+from edge_api import errors
+from edge_api.errors import Refusal
+
+OVERLOADED = 529
+TYPES: Mapping[int, str] = {
+    400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
+    404: "not_found_error", 405: "invalid_request_error", 408: "timeout_error", 409: "conflict_error",
+    413: "request_too_large", 422: "invalid_request_error", 429: "rate_limit_error", 431: "invalid_request_error",
+    504: "timeout_error", OVERLOADED: "overloaded_error",
+}
+
+
+class ErrorObject(msgspec.Struct, omit_defaults=True):
+    """`code`, `param` and `metadata` are the same as in our other dialects."""
+
+    type: str
+    message: str
+    code: str
+    param: str | UnsetType = UNSET
+    metadata: Mapping[str, str | float] | UnsetType = UNSET
+
+
+class ErrorBody(msgspec.Struct):
+    error: ErrorObject
+    request_id: str
+    type: Literal["error"] = "error"
+
+
+def status_of(refused: Refusal) -> int:
+    """This dialect alone has a status for a model that is overloaded everywhere."""
+    return OVERLOADED if refused.fault is errors.CAPACITY_EXHAUSTED else refused.status
+
+
+def error_body(refused: Refusal, request_id: UUID) -> bytes:
+    """The whole body, of an answer or of a stream's event."""
+    error = ErrorObject(TYPES.get(status_of(refused), "api_error"), refused.message, refused.fault.code,
+                        refused.param or UNSET, refused.metadata or UNSET)
+    return json.encode(ErrorBody(error, str(request_id)))

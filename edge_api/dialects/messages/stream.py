@@ -1,0 +1,111 @@
+"""Tells a chat stream as a message's events."""
+
+from uuid import UUID
+
+from msgspec import json
+
+from edge_api import errors
+from edge_api.dialects.base import ChunkHead
+from edge_api.dialects.messages.answer import (
+    NO_INPUT,
+    Block,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    call_id_of,
+    message_id,
+    stop_of,
+    usage_of,
+)
+from edge_api.dialects.messages.errors import error_body
+from edge_api.dialects.turn import Change, Part, PartKind, Step, Turn
+from edge_api.dialects.upstream_chat import NO_USAGE, ChatAnswer, Choice, Delta, read_events
+from edge_api.errors import Refusal
+from edge_api.hot.answer import BadAnswer
+
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+DELTAS = {PartKind.TEXT: ("text_delta", "text"), PartKind.REASONING: ("thinking_delta", "thinking"),
+          PartKind.CALL: ("input_json_delta", "partial_json")}
+
+
+class MessagesVoice:
+    """One stream. The message starts with the first event, for it says how long the prompt was."""
+
+    keep_alive = PING
+    is_plain = False
+
+    def __init__(self, request_id: UUID, model: str, hides_thinking: bool) -> None:
+        self._request_id, self._model, self._hides_thinking = request_id, model, hides_thinking
+        self._turn = Turn()
+        self._index = -1  # of the block that is open
+        self._has_started = self._is_broken = False
+        self._last = Choice()
+        self._tier: str | None = None
+        self._usage = NO_USAGE
+
+    def begin(self) -> bytes:
+        return b""
+
+    def tell(self, events: bytes) -> bytes:
+        out: list[bytes] = []
+        try:
+            for answer in read_events(events):
+                self._take(answer, out)
+        except BadAnswer:
+            self._is_broken = True
+        return b"".join(out)
+
+    def end(self, events: bytes) -> bytes:
+        told = self.tell(events)
+        if self._is_broken:
+            unreadable = Refusal(errors.UPSTREAM_BROKEN, "the model's answer could not be read")
+            return told + self.fail(unreadable, ChunkHead())
+        out = [told]
+        if not self._has_started:
+            self._take(ChatAnswer(), out)
+        self._render(self._turn.finish(), out)
+        out.append(_event("message_delta", delta=stop_of(self._last, self._turn),
+                          usage=usage_of(self._usage, ChatAnswer(service_tier=self._tier))))
+        out.append(_event("message_stop"))
+        return b"".join(out)
+
+    def fail(self, refused: Refusal, head: ChunkHead) -> bytes:
+        return b"event: error\ndata: %b\n\n" % error_body(refused, self._request_id)
+
+    def _take(self, answer: ChatAnswer, out: list[bytes]) -> None:
+        self._usage = answer.usage or self._usage
+        self._tier = answer.service_tier or self._tier
+        if not self._has_started:
+            self._has_started = True
+            out.append(_event("message_start", message=Message(
+                message_id(self._request_id.hex), self._model, [], None, None, usage_of(self._usage, answer))))
+        if answer.choices:
+            choice = answer.choices[0]
+            if choice.finish_reason:
+                self._last = choice
+            self._render(self._turn.take(choice.delta or Delta()), out)
+
+    def _render(self, steps: list[Step], out: list[bytes]) -> None:
+        for change, part, piece in steps:
+            if self._hides_thinking and part.kind is PartKind.REASONING:
+                continue
+            if change is Change.OPENED:
+                self._index += 1
+                out.append(_event("content_block_start", index=self._index, content_block=self._opened(part)))
+            elif change is Change.GREW:
+                kind, name = DELTAS[part.kind]
+                out.append(_event("content_block_delta", index=self._index, delta={"type": kind, name: piece}))
+            else:
+                out.append(_event("content_block_stop", index=self._index))
+
+    def _opened(self, part: Part) -> Block:
+        if part.kind is PartKind.TEXT:
+            return TextBlock("")
+        if part.kind is PartKind.REASONING:
+            return ThinkingBlock("")
+        return ToolUseBlock(call_id_of(part, self._index, self._request_id.hex), part.name, NO_INPUT)
+
+
+def _event(name: str, **fields: object) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), json.encode({"type": name, **fields}))
