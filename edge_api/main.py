@@ -4,38 +4,33 @@ Start: disk first (identity, snapshot, keys, outbox), then the network. Nothing 
 Stop: no new connections, open requests finish, usage is made durable and shipped as far as a few seconds allow.
 """
 
-import asyncio
 import fcntl
 import gc
 import os
-import resource
-import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import structlog
-import uvicorn
-from fastapi import FastAPI
 from pydantic import ValidationError
 
 from control_plane.contracts import ids, logs
 from control_plane.contracts.clock import Clock, SystemClock
 from edge_api import identity
-from edge_api.app import ColdParts, build_app
+from edge_api.admission.unlimited import Unlimited
+from edge_api.app import ColdParts
 from edge_api.auth import Keyring
 from edge_api.background import running
+from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.hotpath import HotPath
-from edge_api.hot.protocol import HOT_PATHS, hot_protocol
-from edge_api.hot.services import Limits, OutboxFull, Services
+from edge_api.hot.services import Services
 from edge_api.identity import ControlPlaneLink, Renewal
 from edge_api.key_store import KeyStore
 from edge_api.metering.outbox import Outbox
-from edge_api.metering.recovery import close_lost, repair
+from edge_api.metering.recovery import open_outbox
 from edge_api.metering.shipper import Shipper
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
@@ -43,14 +38,11 @@ from edge_api.routing.choose import Chooser
 from edge_api.routing.health import Health
 from edge_api.routing.retry import RetryBudget
 from edge_api.routing.session import session_key
+from edge_api.serving import leave_on_signals, limits_of, listen
 from edge_api.settings import Settings
 from edge_api.snapshot.client import SyncClient
 from edge_api.snapshot.holder import TableHolder
 from edge_api.snapshot.store import SnapshotStore
-
-CUT_S = 0.1
-OWN_FILES = 256
-MAX_CLIENTS = 1_000_000
 
 log = structlog.get_logger()
 
@@ -72,8 +64,7 @@ class Edge:
     shipper: Shipper
     sync: SyncClient
     metrics: Metrics
-    services: Services
-    upstream_tls: ssl.SSLContext | None
+    hot: HotPath
 
     def problem(self) -> str:
         """What keeps this edge from its control plane; empty if nothing does."""
@@ -82,8 +73,7 @@ class Edge:
 
 def main() -> None:
     """Runs one edge until it is told to stop."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)  # uvicorn takes both while it serves, and gives them back at the end
+    leave_on_signals()
     logs.configure("edge")
     try:
         settings = Settings()
@@ -132,48 +122,24 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     keyring = Keyring(link, KeyStore(state_dir / "keys.json"), clock, metrics, settings.key_cache_size,
                       settings.key_refresh_s)
     keyring.restore()
-    outbox = _open_outbox(settings, clock, metrics)
+    outbox = open_outbox(state_dir / "outbox", settings.outbox_segment_bytes, settings.outbox_max_bytes, clock, metrics)
     return Edge(
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
         metrics=metrics,
         shipper=Shipper(outbox, link, boot_id, clock, metrics),
         sync=SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
             link, state_dir, settings.enrolment_token_file, settings.control_plane_urls)),
-        services=Services(
+        hot=HotPath(Services(
             table=holder, keyring=keyring, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
-            outbox=outbox, open_requests=open_requests, clock=clock, limits=_limits(settings), metrics=metrics,
-            session_key=session_key),
-        upstream_tls=upstream_tls)
+            outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings), metrics=metrics,
+            session_key=session_key, admission=Unlimited(), client_address=lambda peer, _: peer), upstream_tls))
 
 
 def serve(edge: Edge) -> None:
     """Serves until a signal, then stops in order."""
-    settings, hot_routes = edge.settings, [path.decode() for path in HOT_PATHS]
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with living(edge):
-            yield
-            await cut_connections(server)
-
-    app = build_app(ColdParts(edge.holder, edge.open_requests, edge.metrics, edge.problem, hot_routes), lifespan)
-    server = uvicorn.Server(uvicorn.Config(
-        app, host=settings.host, port=settings.port, loop="uvloop",
-        http=hot_protocol(HotPath(edge.services, edge.upstream_tls)),
-        ws="none", lifespan="on", access_log=False, log_config=None, proxy_headers=False, server_header=False,
-        backlog=settings.backlog, timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=settings.shutdown_grace_s))
-    server.run()
-
-
-async def cut_connections(server: uvicorn.Server) -> None:
-    """Ends what is still open when the grace is over, so that each such request gets its usage record now."""
-    connections = list(server.server_state.connections)
-    for connection in connections:
-        connection.transport.abort()
-    if connections:
-        log.warning("connections_cut", count=len(connections))
-        await asyncio.sleep(CUT_S)  # the protocols settle when the loop tells them that the connection is lost
+    listen(edge.settings, edge.hot, ColdParts(
+        edge.holder, edge.open_requests, edge.metrics, edge.problem, [path.decode() for path in HOT_ROUTES]),
+        lambda: living(edge))
 
 
 @asynccontextmanager
@@ -212,36 +178,3 @@ def _authorities(file: Path | None) -> ssl.SSLContext | None:
         return None if file is None else ssl.create_default_context(cafile=file)
     except OSError as error:
         raise CannotStart(f"MERIDIAN_UPSTREAM_CA_FILE: no certificates can be read from {file}: {error}") from error
-
-
-def _open_outbox(settings: Settings, clock: Clock, metrics: Metrics) -> Outbox:
-    """The outbox, repaired, with a provisional record for each request that died with an earlier process."""
-    directory = settings.state_dir / "outbox"
-    lost = repair(directory, metrics)
-    outbox = Outbox(directory, settings.outbox_segment_bytes, settings.outbox_max_bytes, metrics)
-    metrics.outbox_bytes.set_function(lambda: outbox.size_bytes)
-    try:
-        close_lost(outbox, lost, clock)
-    except (OSError, OutboxFull) as error:
-        log.error("lost_requests_not_closed", error=str(error))
-    return outbox
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        max_body_bytes=settings.max_body_bytes, max_attempts=settings.max_attempts,
-        connect_timeout_s=settings.connect_timeout_s, first_byte_timeout_s=settings.first_byte_timeout_s,
-        idle_timeout_s=settings.idle_timeout_s, keep_alive_s=settings.keep_alive_s,
-        max_connections=max_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
-
-
-def max_connections(open_files: int) -> int:
-    """How many clients fit, each with a connection to a datacenter, beside the files that the edge needs itself."""
-    if open_files == resource.RLIM_INFINITY:
-        return MAX_CLIENTS
-    return max(open_files // 4, (open_files - OWN_FILES) // 2)
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    """A signal before or after serving: an orderly end."""
-    sys.exit(0)

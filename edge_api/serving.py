@@ -4,7 +4,6 @@
 import asyncio
 import resource
 import signal
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +16,7 @@ from fastapi import FastAPI
 from edge_api.app import ColdParts, build_app
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.protocol import hot_protocol
-from edge_api.hot.services import Limits, Services
+from edge_api.hot.services import Limits
 from edge_api.settings import Settings
 
 CUT_S = 0.1
@@ -34,7 +33,7 @@ def leave_on_signals() -> None:
         signal.signal(number, _leave)
 
 
-def listen(settings: Settings, services: Services, upstream_tls: ssl.SSLContext | None, parts: ColdParts,
+def listen(settings: Settings, hot: HotPath, parts: ColdParts,
            living: Callable[[], AbstractAsyncContextManager[None]]) -> None:
     """Serves until a signal: readiness goes, open requests have their grace, then they are cut, and what `living` does
     at its end comes last."""
@@ -47,7 +46,7 @@ def listen(settings: Settings, services: Services, upstream_tls: ssl.SSLContext 
 
     server = uvicorn.Server(uvicorn.Config(
         build_app(parts, lifespan), host=settings.host, port=settings.port, loop="uvloop",
-        http=hot_protocol(HotPath(services, upstream_tls)),
+        http=hot_protocol(hot),
         ws="none", lifespan="on", access_log=False, log_config=None, proxy_headers=False, server_header=False,
         backlog=settings.backlog, timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_grace_s))

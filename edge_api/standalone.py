@@ -27,9 +27,11 @@ from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.contracts.keys import Principal, Scope
 from control_plane.contracts.pricing import Price, usd_text
 from control_plane.contracts.snapshot import Snapshot, SnapshotDatacenter, SnapshotModel, SnapshotRoute, TrafficState
+from edge_api.admission.unlimited import Unlimited
 from edge_api.app import ColdParts
 from edge_api.background import running
-from edge_api.hot.protocol import HOT_PATHS
+from edge_api.dialects.routes import HOT_ROUTES
+from edge_api.hot.hotpath import HotPath
 from edge_api.hot.services import Services
 from edge_api.main import CannotStart, hold_state_dir
 from edge_api.metering.outbox import Outbox
@@ -231,7 +233,7 @@ def assemble(upstream: SplitResult, options: Options, settings: Settings, clock:
     return StandaloneEdge(settings, models, open_requests, outbox, metrics, Services(
         table=models.holder, keyring=OneKey(options.key), chooser=Chooser(Health(clock), metrics),
         retries=RetryBudget(), outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings),
-        metrics=metrics, session_key=session_key))
+        metrics=metrics, session_key=session_key, admission=Unlimited(), client_address=lambda peer, _: peer))
 
 
 def serve(edge: StandaloneEdge) -> None:
@@ -248,8 +250,8 @@ def serve(edge: StandaloneEdge) -> None:
         edge.outbox.close()
         log.info("edge_stopped")
 
-    hot_routes = [path.decode() for path in HOT_PATHS]
-    listen(edge.settings, edge.services, None, ColdParts(
+    hot_routes = [path.decode() for path in HOT_ROUTES]
+    listen(edge.settings, HotPath(edge.services), ColdParts(
         edge.models.holder, edge.open_requests, edge.metrics, lambda: NO_CONTROL_PLANE, hot_routes), living)
 
 

@@ -69,6 +69,8 @@ class Asked(msgspec.Struct, frozen=True):
     voice: Callable[[], StreamVoice] | None = None
     answer: Callable[[bytes], bytes] | None = None
     """Tells a whole unary answer, whose `usage` has its cost already."""
+    counts: Callable[[int], bytes] | None = None
+    """Tells how many tokens the prompt has: then nothing is generated, and this is the answer."""
 
 
 class Dialect(Protocol):

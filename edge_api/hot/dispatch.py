@@ -1,8 +1,8 @@
 """An admitted request on its way through datacenters: one `open` frame, attempts, one usage record.
 
-A datacenter that fails before anything was answered is left for another one, within the retry budget. A pooled
-connection that turns out to be dead before it answered anything is no failure of the datacenter's: the same attempt
-goes on over a fresh one, once.
+A datacenter that fails before it accepted the request is left for another one, within the retry budget; one that
+accepted it and is merely slow is not. A pooled connection that turns out to be dead before it answered anything is no
+failure of the datacenter's: the same attempt goes on over a fresh one, once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from uuid import UUID
 from control_plane.contracts.keys import Principal
 from control_plane.contracts.usage import Attempt, Outcome
 from edge_api import errors
+from edge_api.dialects.plain import PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot import respond
 from edge_api.hot.answer import BadAnswer, read_answer
@@ -22,7 +23,8 @@ from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_el
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.meter import StreamMeter
 from edge_api.hot.relay import StreamRelay
-from edge_api.hot.request import ChatRequest
+from edge_api.hot.request import Prepared
+from edge_api.hot.services import Grant, RouteNeed
 from edge_api.hot.settle import Journal
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
 from edge_api.hot.wire import Place, trace_headers
@@ -33,6 +35,7 @@ from edge_api.upstream.pool import PoolFull
 CLIENT_GONE_STATUS = 499
 MAX_ERROR_BYTES = 64 * 1024
 EVENT_STREAM = b"text/event-stream"
+LOST_MIDWAY = Refusal(errors.UPSTREAM_UNAVAILABLE, "the upstream datacenter was lost in the middle of the answer")
 
 
 class Client(Protocol):
@@ -67,30 +70,33 @@ class Dispatch:
         "_hot",
         "_journal",
         "_model",
+        "_need",
         "_place",
+        "_prepared",
         "_relay",
-        "_request",
+        "_route",
+        "_salt",
         "_services",
         "_session",
         "_size",
         "_status",
-        "_team_id",
         "_was_refreshed",
         "write",
     )
 
-    def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel,
-                 request: ChatRequest) -> None:
-        self._client, self._hot, self._model, self._request = client, hot, model, request
+    def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel, prepared: Prepared,
+                 session: str, need: RouteNeed, grant: Grant, dialect: str) -> None:
+        self._client, self._hot, self._model, self._prepared = client, hot, model, prepared
         self._services = hot.services
         self.write = client.write
-        self._journal = Journal(hot.services, client.request_id, principal, model, request.streamed, client.started_s)
-        self._team_id = principal.team_id
-        self._session = ""
+        self._journal = Journal(hot.services, client.request_id, principal, model, prepared.asked, client.started_s,
+                                dialect, session, grant)
+        self._session, self._need, self._salt = session, need, principal.cache_salt
         self._attempts: list[Attempt] = []
         self._failures: list[Failure] = []
         self._excluded: frozenset[str] = frozenset()
         self._place: Place | None = None
+        self._route: Route | None = None
         self._datacenter_id = ""
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -108,11 +114,9 @@ class Dispatch:
         """
         services = self._services
         services.retries.note_request()
-        self._session = services.session_key(self._client.headers, self._request.fields, self._team_id)
-        route = services.chooser.choose(self._model, self._session, self._excluded)
+        route = services.chooser.choose(self._model, self._session, self._excluded, self._need)
         if route is None:
-            reason = self._model.unroutable_reason or "no datacenter takes requests for it"
-            raise Refusal(errors.MODEL_UNAVAILABLE, f"the model cannot be served at the moment: {reason}", "model")
+            raise self._unroutable()
         self._journal.open()
         self._try(route)
 
@@ -120,7 +124,7 @@ class Dispatch:
         """The client left: stop what is being generated, and settle for what was delivered."""
         relay, was_sent = self._relay, self._connection is not None
         counts = relay.meter.partial_counts() if relay else UNKNOWN if was_sent else NOTHING_DELIVERED
-        status = 200 if relay is not None and relay.has_started else CLIENT_GONE_STATUS
+        status = 200 if relay is not None else CLIENT_GONE_STATUS
         if relay is not None:
             relay.stop()
         self._leave_attempt(self._status)
@@ -129,14 +133,22 @@ class Dispatch:
 
     def pause(self) -> None:
         """The client's connection is full."""
-        if self._relay is not None and self._connection is not None:
-            self._relay.is_paused = True
-            self._connection.pause()
+        if self._relay is not None:
+            self._relay.pause()
 
     def resume(self) -> None:
-        if self._relay is not None and self._connection is not None:
-            self._relay.is_paused = False
-            self._connection.resume()
+        if self._relay is not None:
+            self._relay.resume()
+
+    def datacenter_lost(self) -> None:
+        """The prober gave the datacenter up, whatever its connection says."""
+        connection = self._connection
+        if connection is None:
+            return
+        sink = connection.sink
+        connection.abort()
+        if sink is not None:
+            sink.on_lost("the datacenter does not answer probes", True)
 
     # the sink of an answer's head and of a body that is no stream
 
@@ -146,17 +158,17 @@ class Dispatch:
         if status != 200 or connection is None:
             return
         self._services.chooser.succeeded(self._datacenter_id)
-        if self._request.streamed and headers.get(b"content-type", b"").startswith(EVENT_STREAM):
-            limits, asked = self._services.limits, self._request
-            meter = StreamMeter(self._model.price, asked.wants_usage, asked.wants_each_usage)
-            self._relay = connection.sink = StreamRelay(
-                self, connection, meter, self._client.chunked, limits.idle_timeout_s, limits.max_event_bytes)
+        if self._prepared.asked.streamed and headers.get(b"content-type", b"").startswith(EVENT_STREAM):
+            self._hot.first_byte.stop(self)
+            if self._relay is None:
+                self._relay = self._begin_stream()
+            self._relay.attach(connection)
 
     def on_body(self, data: bytes) -> None:
         self._size += len(data)
         limit = self._services.limits.max_answer_bytes if self._status == 200 else MAX_ERROR_BYTES
         if self._size > limit:
-            self.attempt_failed(Failure(FailureKind.BROKEN, self._status))
+            self._attempt_failed(Failure(FailureKind.BROKEN, self._status))
         else:
             self._body.append(data)
 
@@ -168,12 +180,11 @@ class Dispatch:
             return
         judged = judge(self._status, self._headers, body)
         if isinstance(judged, Failure):
-            self.attempt_failed(judged)
+            self._attempt_failed(judged)
         else:
             self._services.chooser.succeeded(self._datacenter_id)
             self._leave_attempt(self._status)
-            self._journal.settle(Outcome.COMPLETED, NOTHING_DELIVERED, judged.status, self._attempts)
-            self._client.refuse(judged, self._place.named if self._place else b"")
+            self._end(judged, Outcome.COMPLETED, self._place.named if self._place else b"")
 
     def on_lost(self, reason: str, answered: bool) -> None:
         connection, self._connection = self._connection, None
@@ -181,57 +192,76 @@ class Dispatch:
             self._was_refreshed = True
             self._connect()
         else:
-            self.attempt_failed(Failure(FailureKind.LOST, self._status))
+            self._attempt_failed(Failure(FailureKind.LOST, self._status))
 
     # the owner of a stream
 
-    def stream_started(self) -> bytes:
-        self._hot.first_byte.stop(self)
+    def first_event(self) -> None:
         self._journal.first_byte()
-        return respond.stream_head(self._headers_of_answer(), self._client.chunked)
 
     def stream_completed(self, counts: Counts, finish_reason: str) -> None:
         self._connection = None  # the relay reads the rest of its body, then the pool has it back
         self._leave_attempt(200)
         self._journal.settle(Outcome.COMPLETED, counts, 200, self._attempts, finish_reason)
 
-    def stream_lost(self, counts: Counts, kind: FailureKind) -> None:
-        self._note_failure(Failure(kind, 200))
-        self._leave_attempt(200)
-        self._journal.settle(Outcome.UPSTREAM_LOST, counts, 200, self._attempts, "error")
+    def stream_broken(self, failure: Failure) -> None:
+        self._connection = None
+        self._attempt_failed(failure)
 
     def stream_written(self) -> None:
         self._client.finish(200)
 
-    def attempt_failed(self, failure: Failure) -> None:
-        """Nothing of this attempt was answered: goes elsewhere, or tells the client."""
+    # what becomes of a failed attempt
+
+    def _attempt_failed(self, failure: Failure) -> None:
+        """The attempt is over without an answer: the request goes elsewhere, or its client is told."""
         self._note_failure(failure)
         self._leave_attempt(failure.status)
         self._failures.append(failure)
         self._excluded |= {self._datacenter_id}
         self._forget_answer()
-        route = self._elsewhere() if may_go_elsewhere(self._failures) else None
-        if route is not None:
-            self._services.metrics.retried()
-            self._try(route)
+        relay = self._relay
+        route = self._elsewhere() if may_go_elsewhere(self._failures) and not (relay and relay.has_event) else None
+        if route is None:
+            self._end(LOST_MIDWAY if relay and relay.has_event else give_up(self._failures), Outcome.UPSTREAM_LOST)
             return
-        refused = give_up(self._failures)
-        self._journal.settle(Outcome.UPSTREAM_LOST, NOTHING_DELIVERED, refused.status, self._attempts)
-        self._client.refuse(refused)
+        self._services.metrics.retried()
+        if relay is not None:
+            relay.meter.go_on()
+        self._try(route)
+
+    def _end(self, refused: Refusal, outcome: Outcome, datacenter: bytes = b"") -> None:
+        """The request ends with an error: with its true status, or inside a stream whose head is out."""
+        relay = self._relay
+        if relay is None:
+            self._journal.settle(outcome, NOTHING_DELIVERED, refused.status, self._attempts)
+            self._client.refuse(refused, datacenter)
+        else:
+            self._journal.settle(Outcome.UPSTREAM_LOST, relay.meter.lost_counts(), 200, self._attempts, "error")
+            relay.fail(refused)
 
     def _elsewhere(self) -> Route | None:
         services = self._services
         is_left = any(r.weight > 0 and r.datacenter_id not in self._excluded for r in self._model.routes)
         if not is_left or len(self._attempts) >= services.limits.max_attempts or not services.retries.allow():
             return None
-        return services.chooser.choose(self._model, self._session, self._excluded)
+        return services.chooser.choose(self._model, self._session, self._excluded, self._need)
+
+    def _unroutable(self) -> Refusal:
+        regions = self._need.regions
+        if regions is not None and any(r.weight > 0 and r.region not in regions for r in self._model.routes):
+            return Refusal(errors.REGION_UNAVAILABLE, "no datacenter in the regions that this request may be served in "
+                           "takes requests for the model at the moment", "model")
+        reason = self._model.unroutable_reason or "no datacenter takes requests for it"
+        return Refusal(errors.MODEL_UNAVAILABLE, f"the model cannot be served at the moment: {reason}", "model")
 
     # attempts
 
     def _try(self, route: Route) -> None:
         place = self._place = self._hot.place(route)
-        self._datacenter_id, self._was_refreshed = route.datacenter_id, False
+        self._route, self._datacenter_id, self._was_refreshed = route, route.datacenter_id, False
         self._services.open_requests.enter(route.datacenter_id)
+        self._hot.enter(place.address, self)
         connection = self._hot.pool.take(place.address)
         if connection is not None:
             self._send(connection, place)
@@ -252,35 +282,51 @@ class Dispatch:
         except OSError as error:
             self._connecting = None
             self._connection = None
-            self.attempt_failed(Failure(FailureKind.CROWDED if isinstance(error, PoolFull) else FailureKind.LOST))
+            self._attempt_failed(Failure(FailureKind.CROWDED if isinstance(error, PoolFull) else FailureKind.LOST))
 
     def _send(self, connection: UpstreamConnection, place: Place) -> None:
         self._connection = connection
         self._hot.first_byte.start(self, self._first_byte_is_late)
-        connection.send(self._head(place), self._request.pieces, self._request.length, self)
+        prepared = self._prepared
+        pieces, length = prepared.pieces, prepared.length
+        if self._salt and self._route is not None and self._route.engine.is_salt_aware:
+            pieces, length = prepared.salted(self._salt)
+        connection.send(self._head(place, length), pieces, length, self)
 
-    def _head(self, place: Place) -> bytes:
+    def _head(self, place: Place, length: int) -> bytes:
         """The whole request head."""
-        request = self._request
+        asked = self._prepared.asked
         return (b"%bx-request-id: %b.%d\r\nx-dynamo-session-id: %b\r\n%bcontent-length: %d\r\n\r\n"
-                % (place.stream_head if request.streamed else place.head, str(self._client.request_id).encode(),
+                % (place.heads[asked.upstream, asked.streamed], str(self._client.request_id).encode(),
                    len(self._attempts) + 1, self._session.encode(),
-                   trace_headers(self._client.headers, self._client.request_id), request.length))
+                   trace_headers(self._client.headers, self._client.request_id), length))
+
+    def _begin_stream(self) -> StreamRelay:
+        """The datacenter accepted the request: its client gets the answer's head now."""
+        limits, asked = self._services.limits, self._prepared.asked
+        meter = StreamMeter(self._model.price, self._prepared.wants_usage, asked.wants_each_usage)
+        voice = PlainVoice(asked.upstream) if asked.voice is None else asked.voice()
+        relay = StreamRelay(self, meter, voice, self._client.chunked, limits.first_byte_timeout_s,
+                            limits.idle_timeout_s, limits.max_event_bytes)
+        relay.begin(respond.stream_head(self._headers_of_answer(), self._client.chunked))
+        return relay
 
     def _answer(self, body: bytes) -> None:
         """A whole unary answer is in."""
+        asked = self._prepared.asked
         try:
-            if self._request.streamed:
+            if asked.streamed:
                 raise BadAnswer("a stream was asked for")
             answer = read_answer(body, self._model.price)
         except BadAnswer:
-            self.attempt_failed(Failure(FailureKind.BROKEN, 200))
+            self._attempt_failed(Failure(FailureKind.BROKEN, 200))
             return
         self._leave_attempt(200)
         self._journal.first_byte()
         self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
                              answer.cost)
-        self.write(respond.unary(self._headers_of_answer(), answer.body))
+        told = answer.body if asked.answer is None else asked.answer(answer.body)
+        self.write(respond.unary(self._headers_of_answer(), told))
         self._client.finish(200)
 
     def _headers_of_answer(self) -> bytes:
@@ -288,7 +334,7 @@ class Dispatch:
 
     def _first_byte_is_late(self) -> None:
         if self._connection is not None:
-            self.attempt_failed(Failure(FailureKind.SLOW, self._status))
+            self._attempt_failed(Failure(FailureKind.SLOW, self._status))
 
     def _note_failure(self, failure: Failure) -> None:
         self._services.metrics.upstream_failed(self._datacenter_id, failure.kind)
@@ -304,8 +350,9 @@ class Dispatch:
         if self._connection is not None:
             self._connection.abandon(self._relay or self)
             self._connection = None
-        self._relay = None
         self._services.open_requests.leave(self._datacenter_id)
+        if self._place is not None:
+            self._hot.leave(self._place.address, self)
         self._attempts.append(Attempt(self._datacenter_id, status))
 
     def _forget_answer(self) -> None:

@@ -1,13 +1,15 @@
-"""One request of one client, from its headers to its last byte: admitted, sent, retried, answered, settled once.
+"""One request of one client, from its headers to its last byte: admitted, sent, answered, settled and let go once.
 
-Driven by the protocol's callbacks: nothing here is a coroutine but the look-up of an unknown key, so a common request
-costs no task. The client's connection is reached through `ClientSide` only.
+Driven by the protocol's callbacks: nothing here is a coroutine but the look-up of an unknown key and the wait for what
+this edge must ask for first, so a common request costs no task. The client's connection is reached through `ClientSide`
+only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Protocol
 
@@ -16,17 +18,20 @@ import structlog
 from control_plane.contracts import ids
 from control_plane.contracts.keys import Principal, Scope
 from edge_api import errors
+from edge_api.dialects.base import Asked, Dialect
 from edge_api.errors import Refusal
-from edge_api.hot import request as chat
 from edge_api.hot import respond
 from edge_api.hot.dispatch import Dispatch
 from edge_api.hot.hotpath import HotPath
-from edge_api.hot.services import KeyDirectoryAway, TooManyUnknownKeys
-from edge_api.routing.table import RoutedModel
+from edge_api.hot.request import Prepared, allowed_regions, prepare, worst_case
+from edge_api.hot.services import Grant, KeyDirectoryAway, Need, RouteNeed, TooManyUnknownKeys
+from edge_api.routing.table import RoutedModel, RoutingTable
 
 log = structlog.get_logger()
 
 BEARER = b"bearer "
+TEAM_HEADER = b"x-prime-team-id"
+_is_client_id = re.compile(rb"[!-~]{1,512}").fullmatch
 
 
 class Phase(StrEnum):
@@ -35,6 +40,7 @@ class Phase(StrEnum):
     HEAD = "head"
     LOOKUP = "lookup"
     BODY = "body"
+    ADMISSION = "admission"
     UPSTREAM = "upstream"
     DONE = "done"
 
@@ -42,7 +48,8 @@ class Phase(StrEnum):
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.HEAD: frozenset({Phase.LOOKUP, Phase.BODY, Phase.DONE}),
     Phase.LOOKUP: frozenset({Phase.BODY, Phase.DONE}),
-    Phase.BODY: frozenset({Phase.UPSTREAM, Phase.DONE}),
+    Phase.BODY: frozenset({Phase.ADMISSION, Phase.UPSTREAM, Phase.DONE}),
+    Phase.ADMISSION: frozenset({Phase.UPSTREAM, Phase.DONE}),
     Phase.UPSTREAM: frozenset({Phase.DONE}),
     Phase.DONE: frozenset(),
 }
@@ -86,13 +93,13 @@ class Exchange:
 
     message_event = _Ignored()
 
-    __slots__ = ("_body", "_client", "_dispatch", "_expects_continue", "_hot", "_lookup", "_size", "_team_id",
-                 "_too_large", "body_complete", "chunked", "disconnected", "headers", "keep_alive", "phase",
+    __slots__ = ("_body", "_client", "_dialect", "_expects_continue", "_grant", "_hot", "_sent", "_size",
+                 "_too_large", "_waiting", "body_complete", "chunked", "disconnected", "headers", "keep_alive", "phase",
                  "principal", "request_id", "response_complete", "started_s", "write")
 
-    def __init__(self, client: ClientSide, hot: HotPath, headers: dict[bytes, bytes], keep_alive: bool,
-                 chunked: bool) -> None:
-        self._client, self._hot, self.headers = client, hot, headers
+    def __init__(self, client: ClientSide, hot: HotPath, dialect: Dialect, headers: dict[bytes, bytes],
+                 keep_alive: bool, chunked: bool) -> None:
+        self._client, self._hot, self._dialect, self.headers = client, hot, dialect, headers
         self.write = client.write
         self.keep_alive, self.chunked = keep_alive, chunked
         self._expects_continue = b"expect" in headers and headers[b"expect"].lower() == b"100-continue"
@@ -101,11 +108,11 @@ class Exchange:
         self.started_s = hot.services.clock.monotonic_s()
         self.principal: Principal | None = None
         self.response_complete = self.disconnected = self.body_complete = self._too_large = False
-        self._team_id = ""
         self._body: list[bytes] = []
         self._size = 0
-        self._dispatch: Dispatch | None = None
-        self._lookup: asyncio.Task[None] | None = None
+        self._grant: Grant | None = None
+        self._sent: Dispatch | None = None
+        self._waiting: asyncio.Task[None] | None = None
 
     # what the protocol tells
 
@@ -135,34 +142,40 @@ class Exchange:
         """The client's connection is lost: nothing can be answered, and nothing more must be generated."""
         self.disconnected = True
         self.response_complete = True
-        if self._lookup is not None:
-            self._lookup.cancel()
-        if self.phase is Phase.UPSTREAM and self._dispatch is not None:
-            self._dispatch.client_gone()
-        self._dispatch = None
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self.phase is Phase.UPSTREAM and self._sent is not None:
+            self._sent.client_gone()
+        self._sent = None
+        self._let_go()
         self._body.clear()  # the connection and this know each other: garbage that may wait long for its collector
         self.phase = Phase.DONE
 
     def write_paused(self) -> None:
         """The client reads slower than the datacenter writes."""
-        if self._dispatch is not None:
-            self._dispatch.pause()
+        if self._sent is not None:
+            self._sent.pause()
 
     def write_resumed(self) -> None:
-        if self._dispatch is not None:
-            self._dispatch.resume()
+        if self._sent is not None:
+            self._sent.resume()
 
     @property
     def is_unsent(self) -> bool:
         """Whether it may still be refused, for nothing of it went upstream."""
-        return self.phase in (Phase.HEAD, Phase.LOOKUP, Phase.BODY)
+        return self.phase not in (Phase.UPSTREAM, Phase.DONE)
 
-    # what the dispatch asks for
+    # what is asked for on the way
 
     def common_headers(self) -> bytes:
         """Headers of every answer."""
+        principal, grant = self.principal, self._grant
+        echo = self.headers.get(b"x-client-request-id")
         return (self._hot.rendered(self._client.server_headers())
-                + respond.identity_headers(self.request_id, self._team_id)
+                + respond.identity_headers(self.request_id, principal.team_id if principal else "")
+                + b"openai-processing-ms: %d\r\n" % (1000 * (self._hot.services.clock.monotonic_s() - self.started_s))
+                + (grant.headers if grant else b"")
+                + (b"x-client-request-id: %b\r\n" % echo if echo and _is_client_id(echo) else b"")
                 + (b"" if self.keep_alive else b"connection: close\r\n"))
 
     def refuse(self, refused: Refusal, datacenter: bytes = b"") -> None:
@@ -173,14 +186,16 @@ class Exchange:
         if not self.body_complete:
             self.keep_alive = False
         self._body.clear()
-        self.write(respond.refusal(datacenter + self.common_headers(), refused))
-        self.finish(refused.status)
+        status, body = self._dialect.refusal(refused, self.request_id)
+        self.write(respond.refusal(datacenter + self.common_headers(), refused, status, body))
+        self.finish(status)
 
     def finish(self, status: int) -> None:
         """The answer is written."""
         self._move(Phase.DONE)
         self._hot.services.metrics.answered(status)
-        self._dispatch = None  # each knows the other: without this every request were work for the garbage collector
+        self._sent = None  # each knows the other: without this every request were work for the garbage collector
+        self._let_go()
         self.response_complete = True
         self._client.finished(self)
 
@@ -190,9 +205,9 @@ class Exchange:
         length = self.headers.get(b"content-length")
         if length is not None and int(length) > self._hot.services.limits.max_body_bytes:
             raise self._too_large_refusal()
-        value = self.headers.get(b"authorization", b"")
+        value = self.headers.get(b"authorization") or self.headers.get(b"x-api-key", b"")
         if value != self._client.credential[0] or not value:
-            secret = _bearer(value)
+            secret = _secret(self.headers)
             self._client.credential = (value, secret, ids.secret_digest(secret))
         _, secret, digest = self._client.credential
         principal = self._hot.services.keyring.cached(digest)
@@ -204,32 +219,35 @@ class Exchange:
             self._move(Phase.LOOKUP)
             if not self.body_complete:
                 self._client.hold_reading()  # a stranger's body is not read before somebody vouched for the key
-            self._lookup = asyncio.get_running_loop().create_task(self._find(digest))
+            self._wait_for(self._find(digest))
 
     async def _find(self, digest: str) -> None:
         """Asks for an unknown key, then goes on."""
         try:
-            principal = await self._hot.services.keyring.find(digest, self._client.client_address)
+            principal = await self._hot.services.keyring.find(digest, self._client_address())
             if principal is None:
                 raise Refusal(errors.INVALID_API_KEY, "the API key is unknown, revoked or expired")
             self._admitted(principal)
-        except Refusal as refused:
-            self.refuse(refused)
         except KeyDirectoryAway:
-            self.refuse(Refusal(errors.KEY_CHECK_UNAVAILABLE, "the key cannot be checked at the moment"))
+            raise Refusal(errors.KEY_CHECK_UNAVAILABLE, "the key cannot be checked at the moment") from None
         except TooManyUnknownKeys:
-            self.refuse(Refusal(errors.RATE_LIMITED, "too many unknown API keys from this address"))
-        except Exception:  # as in advance()
-            log.exception("key_lookup_failed", request_id=str(self.request_id))
-            self.refuse(Refusal(errors.INTERNAL_ERROR, "the edge failed on this request"))
-        self._client.go_on_reading()
-        self.advance()
+            raise Refusal(errors.RATE_LIMITED, "too many unknown API keys from this address") from None
+        finally:
+            self._client.go_on_reading()
 
     def _admitted(self, principal: Principal) -> None:
+        self.principal = principal
         if Scope.INFERENCE not in principal.scopes:
             raise Refusal(errors.PERMISSION_DENIED, "this API key may not be used for inference")
-        self.principal, self._team_id = principal, principal.team_id
+        team = self.headers.get(TEAM_HEADER)
+        if team is not None and team.decode("ascii", "replace") != principal.team_id:
+            raise Refusal(errors.TEAM_MISMATCH, "this API key belongs to another team than X-Prime-Team-ID names; "
+                                                "leave the header out, or use a key of that team")
         self._move(Phase.BODY)
+
+    def _client_address(self) -> str:
+        services = self._hot.services
+        return services.client_address(self._client.client_address, self.headers.get(b"x-forwarded-for", b""))
 
     # the body
 
@@ -243,25 +261,60 @@ class Exchange:
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
-        principal = self.principal
-        if principal is None:
-            raise RuntimeError("a body was taken before its key was checked")
-        fields, options = chat.read(body)
-        model = self._model(fields.model)
-        chat.check_limit(fields, model.max_output_tokens)
-        asked = chat.prepare(body, fields, options, principal.always_usage, model.default_max_tokens)
-        self._move(Phase.UPSTREAM)
-        self._dispatch = Dispatch(self, self._hot, principal, model, asked)
-        self._dispatch.begin()
+        asked = self._dialect.read(body, self.headers, self.request_id)
+        principal, table = self._known()
+        model = _model(table, asked, principal)
+        prepared = prepare(asked, model, principal.always_usage)
+        worst = worst_case(self.request_id, principal, model, prepared)
+        regions = allowed_regions(asked.fields, self.headers, principal.regions, table.regions)
+        grant = self._hot.services.admission.admit_now(worst)
+        if grant is not None:
+            self._send(grant, model, prepared, RouteNeed(worst.prompt_tokens, regions))
+        else:
+            self._move(Phase.ADMISSION)
+            self._wait_for(self._admit_and_send(worst, model, prepared, regions))
 
-    def _model(self, model_id: str) -> RoutedModel:
+    async def _admit_and_send(self, worst: Need, model: RoutedModel, prepared: Prepared,
+                              regions: frozenset[str] | None) -> None:
+        grant = await self._hot.services.admission.admit(worst)
+        self._send(grant, model, prepared, RouteNeed(worst.prompt_tokens, regions))
+
+    def _send(self, grant: Grant, model: RoutedModel, prepared: Prepared, need: RouteNeed) -> None:
+        self._grant = grant
+        principal, services = self._known()[0], self._hot.services
+        session = services.session_key(self.headers, prepared.asked.fields, principal.team_id)
+        self._move(Phase.UPSTREAM)
+        self._sent = Dispatch(self, self._hot, principal, model, prepared, session, need, grant, self._dialect.name)
+        self._sent.begin()
+
+    def _known(self) -> tuple[Principal, RoutingTable]:
+        """Who asks, and what is known of where it can be served."""
+        if self.principal is None:
+            raise RuntimeError("a body was taken before its key was checked")
         table = self._hot.services.table.current
         if table is None:
             raise Refusal(errors.NOT_READY, "this edge has no routing snapshot yet")
-        model = table.models.get(model_id)
-        if model is None:
-            raise Refusal(errors.MODEL_NOT_FOUND, f"the model '{model_id[:200]}' does not exist", "model")
-        return model
+        return self.principal, table
+
+    def _wait_for(self, work: Coroutine[None, None, None]) -> None:
+        self._waiting = asyncio.get_running_loop().create_task(self._waited(work))
+
+    async def _waited(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except Refusal as refused:
+            self.refuse(refused)
+        except Exception:  # as in advance()
+            log.exception("request_failed", request_id=str(self.request_id))
+            self.refuse(Refusal(errors.INTERNAL_ERROR, "the edge failed on this request"))
+        self._waiting = None
+        self.advance()
+
+    def _let_go(self) -> None:
+        """Gives back what admission reserved."""
+        grant, self._grant = self._grant, None
+        if grant is not None:
+            grant.release()
 
     def _too_large_refusal(self) -> Refusal:
         limit = self._hot.services.limits.max_body_bytes
@@ -273,9 +326,19 @@ class Exchange:
         self.phase = phase
 
 
-def _bearer(value: bytes) -> bytes:
-    """The secret in an `Authorization` header."""
-    secret = value[len(BEARER):].strip()
-    if value[:len(BEARER)].lower() != BEARER or not secret:
+def _model(table: RoutingTable, asked: Asked, principal: Principal) -> RoutedModel:
+    model_id = asked.fields.model
+    model = table.models.get(model_id)
+    if model is None or (principal.allowed_models is not None and model_id not in principal.allowed_models):
+        raise Refusal(errors.MODEL_NOT_FOUND, f"the model '{model_id[:200]}' does not exist, or this key may not use "
+                                              "it; GET /v1/models lists all", "model")
+    return model
+
+
+def _secret(headers: dict[bytes, bytes]) -> bytes:
+    """The secret in an `Authorization` header, or in Anthropic's `x-api-key`."""
+    value = headers.get(b"authorization")
+    secret = headers.get(b"x-api-key", b"") if value is None else value[len(BEARER):].strip()
+    if not secret or (value is not None and value[:len(BEARER)].lower() != BEARER):
         raise Refusal(errors.INVALID_API_KEY, "no API key: send it as 'Authorization: Bearer <key>'")
     return secret

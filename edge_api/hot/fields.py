@@ -39,9 +39,10 @@ class Fields(msgspec.Struct, gc=False, kw_only=True):
     stop: msgspec.Raw = NOTHING
 
     @property
-    def has_limit(self) -> bool:
-        """Whether the client said how long the answer may be."""
-        return isinstance(self.max_tokens, int) or isinstance(self.max_completion_tokens, int)
+    def limit(self) -> int | None:
+        """How long the client said the answer may be, in tokens; null if it did not."""
+        limit = self.max_completion_tokens if isinstance(self.max_completion_tokens, int) else self.max_tokens
+        return limit if isinstance(limit, int) else None
 
     @property
     def has_null_limit(self) -> bool:

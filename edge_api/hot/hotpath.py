@@ -1,20 +1,36 @@
 """What all connections of the hot path share."""
 
 import ssl
+from collections.abc import Mapping
+from typing import Protocol
 
+import structlog
+
+from edge_api.dialects.base import Dialect
+from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.deadlines import Deadlines
 from edge_api.hot.services import Services
 from edge_api.hot.wire import Place, place_of
 from edge_api.routing.table import Route
-from edge_api.upstream.pool import PoolLimits, UpstreamPool
+from edge_api.upstream.pool import Address, PoolLimits, UpstreamPool
 
 MAX_PLACES = 1_024
+
+log = structlog.get_logger()
 
 DefaultHeaders = list[tuple[bytes, bytes]]
 
 
+class Attempting(Protocol):
+    """A request that waits for a datacenter."""
+
+    def datacenter_lost(self) -> None: ...
+
+
 class HotPath:
     """Owns the upstream connections, the waits of all requests and clients, and the server's own headers as bytes."""
+
+    dialects: Mapping[bytes, Dialect] = HOT_ROUTES
 
     def __init__(self, services: Services, tls: ssl.SSLContext | None = None) -> None:
         limits = services.limits
@@ -27,6 +43,7 @@ class HotPath:
         self.body_pause = Deadlines(limits.body_pause_s)
         self.stalled_client = Deadlines(limits.client_stall_timeout_s)
         self._places: dict[int, tuple[Route, Place]] = {}
+        self._attempting: dict[Address, set[Attempting]] = {}
         self._headers: DefaultHeaders = []
         self._rendered = b""
 
@@ -41,6 +58,22 @@ class HotPath:
         place = place_of(route)
         self._places[id(route)] = (route, place)
         return place
+
+    def enter(self, address: Address, attempting: Attempting) -> None:
+        """A request is sent to this frontend."""
+        self._attempting.setdefault(address, set()).add(attempting)
+
+    def leave(self, address: Address, attempting: Attempting) -> None:
+        """It waits for it no more."""
+        self._attempting[address].discard(attempting)
+
+    def lost(self, address: Address) -> None:
+        """The frontend is lost, as far as this edge can see: what waits for it goes on elsewhere."""
+        waiting = list(self._attempting.get(address, ()))
+        log.warning("datacenter_lost", host=address[0], port=address[1], open_requests=len(waiting))
+        self.pool.forget(address)
+        for attempting in waiting:
+            attempting.datacenter_lost()
 
     def rendered(self, headers: DefaultHeaders) -> bytes:
         """The server's headers as bytes. uvicorn makes a new list of them every second."""

@@ -13,6 +13,7 @@ from msgspec import json
 
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.usage import MeterSource
+from edge_api.dialects.base import ChunkHead
 from edge_api.hot import sse
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts, cost_of, counts_of, read_usage, with_cost
 
@@ -22,14 +23,6 @@ TAIL = re.compile(
     rb'(?:,"usage":(null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?(?:,"nvext":\{"completion_token_ids":\[([0-9,]*)\]\})?\}\n\n\Z')
 FINISHED = re.compile(rb'"finish_reason":\s*"([a-z_]+)"')
 DONE = b"[DONE]"
-
-
-class ChunkHead(msgspec.Struct, gc=False):
-    """What the edge needs of a chunk to write one of its own."""
-
-    id: str = ""
-    created: int = 0
-    model: str = ""
 
 
 class ExtraFields(msgspec.Struct, gc=False):
@@ -99,6 +92,11 @@ class StreamMeter:
         """The stream is broken, whatever else comes."""
         self.error = UpstreamError(message)
         self.is_over = self.is_cut = True
+
+    def go_on(self) -> None:
+        """Another datacenter takes the stream over: what broke it is forgotten, what was counted stays."""
+        self.error = None
+        self.is_over = self.is_cut = False
 
     def closing_usage(self) -> bytes:
         """The usage event for a client that asked and whose datacenter sent none of its own."""

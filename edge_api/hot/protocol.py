@@ -17,12 +17,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from control_plane.contracts import ids
 from edge_api import errors
+from edge_api.dialects.base import Dialect
 from edge_api.errors import Fault, Refusal
 from edge_api.hot import respond
 from edge_api.hot.exchange import Credential, Exchange
 from edge_api.hot.hotpath import HotPath
-
-HOT_PATHS = frozenset({b"/v1/chat/completions", b"/api/v1/chat/completions"})
 
 LEAVING_LINGER_S = 0.5
 
@@ -121,8 +120,9 @@ class EdgeProtocol(HttpToolsProtocol):
         self._is_in_head = False
         if self._is_watched:
             self._stop_watching()  # the head came in time; the body has deadlines of its own
-        if self.url.partition(b"?")[0] in HOT_PATHS and self.parser.get_method() == b"POST":
-            self._begin_hot()
+        dialect = self.hot.dialects.get(self.url.partition(b"?")[0])
+        if dialect is not None and self.parser.get_method() == b"POST":
+            self._begin_hot(dialect)
             return
         url = self.url
         super().on_message_begin()
@@ -217,11 +217,11 @@ class EdgeProtocol(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _begin_hot(self) -> None:
+    def _begin_hot(self, dialect: Dialect) -> None:
         chunked = self.parser.get_http_version() != "1.0"
         keep_alive = chunked and self.parser.should_keep_alive() and not self._is_leaving
         headers = {name.lower(): value for name, value in self._fields.items()}
-        exchange = Exchange(self, self.hot, headers, keep_alive, chunked)
+        exchange = Exchange(self, self.hot, dialect, headers, keep_alive, chunked)
         before, self.cycle = self.cycle, cast(RequestResponseCycle, exchange)
         if before is None or before.response_complete:
             self.active = exchange
@@ -254,7 +254,9 @@ class EdgeProtocol(HttpToolsProtocol):
             return
         if cycle is None or self.cycle.response_complete:
             common = respond.identity_headers(ids.uuid7(self.hot.services.clock.time_s()), "")
-            self.transport.write(respond.refusal(common + b"connection: close\r\n", Refusal(fault, message)))
+            refused = Refusal(fault, message)
+            self.transport.write(respond.refusal(common + b"connection: close\r\n", refused, refused.status,
+                                                 refused.body()))
             self._linger()
         elif isinstance(cycle, Exchange) and cycle is self.active and cycle.is_unsent:
             cycle.body_complete = cycle.keep_alive = False

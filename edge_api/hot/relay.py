@@ -1,7 +1,8 @@
-"""A stream on its way from a datacenter to a client: events in, what of them is the client's out, one write a read.
+"""One client's stream, from the moment that a datacenter accepted its request to its last byte.
 
-Nothing is written to the client before the datacenter's first event is there: until then another datacenter may still
-answer, and a failure keeps its true status. The usage record is written before `[DONE]` is.
+Its events may come from several datacenters in turn: `attach` gives it the next one's connection. Events in, what of
+them is the client's out, one write a read. The head goes out when the request is accepted; while the engine is silent,
+and between two datacenters, the client gets keep-alives. The usage record is written before the last bytes are.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from msgspec import json
-
+from edge_api.dialects.base import StreamVoice
+from edge_api.dialects.plain import PlainVoice
+from edge_api.errors import Refusal
 from edge_api.hot import respond
 from edge_api.hot.failure import Failure, FailureKind, judge_stream_error
 from edge_api.hot.meter import StreamMeter
@@ -19,7 +21,7 @@ from edge_api.hot.sse import EventSplitter, EventTooLong
 from edge_api.hot.usage import Counts
 from edge_api.upstream.connection import Headers, UpstreamConnection
 
-DONE_EVENT = b"data: [DONE]\n\n"
+LOOK_S = 4.0  # a client waits for a byte twice that at most: less than the 10 s that are promised
 
 
 class StreamOwner(Protocol):
@@ -27,42 +29,64 @@ class StreamOwner(Protocol):
 
     write: Callable[[bytes], None]
 
-    def stream_started(self) -> bytes:
-        """The head of the answer; the first byte goes out now."""
+    def first_event(self) -> None:
+        """The first event is about to be written."""
         ...
 
     def stream_completed(self, counts: Counts, finish_reason: str) -> None:
         """Journals the usage; the stream's last bytes are written after it."""
         ...
 
-    def stream_lost(self, counts: Counts, kind: FailureKind) -> None:
-        """As `stream_completed`, for a stream that the datacenter broke, or that merely fell silent."""
+    def stream_broken(self, failure: Failure) -> None:
+        """The datacenter is of no more use to this stream. Either `attach` or `fail` follows, now or later."""
         ...
 
     def stream_written(self) -> None:
         """The last byte was written."""
         ...
 
-    def attempt_failed(self, failure: Failure) -> None:
-        """The stream broke before anything of it was answered."""
-        ...
-
 
 class StreamRelay:
     """The sink of one stream's events. `is_paused` is set while the client does not take what is written."""
 
-    __slots__ = ("_chunked", "_connection", "_is_over", "_is_quiet", "_loop", "_owner", "_pass_on",
-                 "_period_s", "_splitter", "_started", "_timer", "_write", "is_paused", "meter")
+    __slots__ = ("_chunked", "_connection", "_has_event", "_is_over", "_is_quiet", "_loop", "_max_event_bytes",
+                 "_owner", "_pass_on", "_patience_s", "_quiet_s", "_splitter", "_tell", "_timer", "_voice", "_write",
+                 "is_paused", "meter", "rewrite")
 
-    def __init__(self, owner: StreamOwner, connection: UpstreamConnection, meter: StreamMeter, chunked: bool,
-                 idle_timeout_s: float, max_event_bytes: int) -> None:
-        self._owner, self._connection, self.meter, self._chunked = owner, connection, meter, chunked
+    def __init__(self, owner: StreamOwner, meter: StreamMeter, voice: StreamVoice, chunked: bool,
+                 first_event_s: float, idle_timeout_s: float, max_event_bytes: int) -> None:
+        self._owner, self.meter, self._voice, self._chunked = owner, meter, voice, chunked
+        self._patience_s = (idle_timeout_s, first_event_s)
+        self._max_event_bytes = max_event_bytes
         self._splitter = EventSplitter(max_event_bytes)
         self._write, self._pass_on = owner.write, meter.pass_on
-        self._started = self._is_over = self._is_quiet = self.is_paused = False
+        self._tell = None if isinstance(voice, PlainVoice) else voice.tell
+        self._has_event = self._is_over = self._is_quiet = self.is_paused = False
+        self._quiet_s = 0.0
+        self._connection: UpstreamConnection | None = None
         self._loop = asyncio.get_running_loop()
-        self._period_s = idle_timeout_s
         self._timer: asyncio.TimerHandle | None = None
+        self.rewrite: Callable[[bytes], bytes] | None = None
+        """Puts the events of a continuation in line with those that the client has; none for the first datacenter."""
+
+    def begin(self, head: bytes) -> None:
+        """Writes the answer's head."""
+        self._write(head + self._framed(self._voice.begin()))
+        self._timer = self._loop.call_later(self._look_s(), self._watch)
+
+    def attach(self, connection: UpstreamConnection) -> None:
+        """The stream's events come from this connection now."""
+        self._connection = connection
+        connection.sink = self
+        self._splitter = EventSplitter(self._max_event_bytes)
+        self._is_quiet, self._quiet_s = False, 0.0
+        if self.is_paused:
+            connection.pause()
+
+    @property
+    def has_event(self) -> bool:
+        """Whether the client has an event of the stream."""
+        return self._has_event
 
     # the datacenter's side
 
@@ -73,17 +97,15 @@ class StreamRelay:
         if self._is_over:
             return
         self._is_quiet = False
-        if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n") and not self._splitter.held:
+        if (self.rewrite is None and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n")
+                and not self._splitter.held):
             out = self._pass_on(data)  # exactly one event: what a datacenter that does not coalesce sends
         else:
             out = self._pass_on_all(data)
         if self.meter.is_over:
             self._close(out)
         elif out:
-            if self._started:
-                self._write(b"%x\r\n%b\r\n" % (len(out), out) if self._chunked else out)
-            else:
-                self._begin(out)
+            self._deliver(out)
 
     def on_end(self) -> None:
         """The datacenter's answer is over, with or without `[DONE]`."""
@@ -98,90 +120,112 @@ class StreamRelay:
         """Nobody wants the rest."""
         self._is_over = True
         self._cancel_timer()
-        self._connection.abandon(self)
+        self._leave_connection()
 
-    @property
-    def has_started(self) -> bool:
-        """Whether the client has its first byte."""
-        return self._started
+    def pause(self) -> None:
+        """The client's connection is full."""
+        self.is_paused = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        self.is_paused = False
+        if self._connection is not None:
+            self._connection.resume()
+
+    def fail(self, refused: Refusal) -> None:
+        """Ends the stream with one honest error, and without what ends a whole one."""
+        self.stop()
+        self._write(self._framed(self._voice.fail(refused, self.meter.head()), is_last=True))
+        self._owner.stream_written()
 
     def _pass_on_all(self, data: bytes) -> bytes:
-        meter, out = self.meter, []
+        meter, rewrite, out = self.meter, self.rewrite, []
         try:
             for event in self._splitter.feed(data):
-                out.append(meter.pass_on(event))
+                out.append(meter.pass_on(event if rewrite is None else rewrite(event)))
                 if meter.is_over:
                     break
         except EventTooLong:
             meter.fail("an event of the stream is too long")
         return b"".join(out)
 
+    def _deliver(self, out: bytes) -> None:
+        if not self._has_event and self.meter.has_begun:
+            self._has_event = True
+            self._owner.first_event()
+        if self._tell is not None:
+            out = self._tell(out)
+        if out:
+            self._write(b"%x\r\n%b\r\n" % (len(out), out) if self._chunked else out)
+
     def _ended(self) -> None:
-        self._cancel_timer()
+        self._connection = None
         if self._is_over:
             return
         rest = self._splitter.rest()
+        if rest.startswith(b"data:"):
+            rest = rest if self.rewrite is None else self.rewrite(rest)
         out = self.meter.pass_on(rest) if rest.startswith(b"data:") else b""
         if self.meter.error is None and not self.meter.finish_reason():
             self.meter.fail("upstream datacenter lost")
         self._close(out)
 
-    def _close(self, out: bytes, kind: FailureKind = FailureKind.LOST) -> None:
-        """The last event is in: the stream ends whole, or with one honest error, or is tried elsewhere."""
+    def _close(self, out: bytes) -> None:
+        """The datacenter's last event is in: the stream ends whole, or somebody else has to go on with it."""
         meter = self.meter
-        if not self._started and (meter.error is not None or not meter.has_begun):
-            self._is_over = True
-            self._cancel_timer()
-            error = None if meter.is_cut else meter.error
-            self._owner.attempt_failed(judge_stream_error(error.code) if error else Failure(FailureKind.BROKEN, 200))
-        elif meter.error is not None:
-            self._owner.stream_lost(meter.lost_counts(), kind)
-            self._write_last(out + self._error_event())
-            self.stop()
-        else:
-            head = b"" if self._started else self._start()
-            last = meter.closing_usage()
-            self._owner.stream_completed(meter.complete_counts(), meter.finish_reason())
-            self._write_last(out + last + DONE_EVENT, head)
+        if meter.error is None and meter.has_begun:
+            self._complete(out)
+            return
+        if out:
+            self._deliver(out)
+        self._leave_connection()
+        error = None if meter.is_cut else meter.error
+        self._owner.stream_broken(judge_stream_error(error.code) if error else Failure(FailureKind.LOST, 200))
 
-    def _begin(self, out: bytes) -> None:
-        if not self.meter.has_begun:
-            return  # comments before the first event commit the datacenter to nothing
-        head = self._start()
-        self._write(head + (respond.chunk(out) if self._chunked else out))
-
-    def _start(self) -> bytes:
-        self._started = True
-        self._timer = self._loop.call_later(self._period_s, self._watch)
-        return self._owner.stream_started()
-
-    def _write_last(self, out: bytes, head: bytes = b"") -> None:
+    def _complete(self, out: bytes) -> None:
+        if not self._has_event:
+            self._has_event = True
+            self._owner.first_event()
         self._is_over = True
-        self._write(head + (respond.chunk(out) + respond.LAST_CHUNK if self._chunked else out))
-        self._connection.resume()  # what is left is the end of the datacenter's body; then the pool has it back
+        out = self._voice.end(out + self.meter.closing_usage())
+        self._owner.stream_completed(self.meter.complete_counts(), self.meter.finish_reason())
+        self._write(self._framed(out, is_last=True))
+        if self._connection is not None:
+            self._connection.resume()  # what is left is the end of its body; then the pool has it back
         self._owner.stream_written()
 
-    def _watch(self) -> None:
-        """Comes by once a period: ends what has been silent for a whole one."""
-        self._timer = None
-        if self._is_over:
-            self._connection.abandon(self)
-        elif self._is_quiet and not self.is_paused:  # while it is paused the client is what stands still
-            self.meter.fail("upstream datacenter fell silent")
-            self._close(b"", FailureKind.SLOW)
-        else:
-            self._is_quiet = True
-            self._timer = self._loop.call_later(self._period_s, self._watch)
+    def _framed(self, out: bytes, is_last: bool = False) -> bytes:
+        if not self._chunked:
+            return out
+        return (respond.chunk(out) if out else b"") + (respond.LAST_CHUNK if is_last else b"")
 
-    def _error_event(self) -> bytes:
-        head = self.meter.head()
-        return b"data: " + json.encode({
-            "id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model,
-            "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}],
-            "error": {"message": "the upstream datacenter was lost in the middle of the answer", "type": "server_error",
-                      "param": None, "code": "upstream_unavailable",
-                      "metadata": {"error_type": "provider_unavailable"}},
-        }) + b"\n\n"
+    def _watch(self) -> None:
+        """Comes by now and then: tells a waiting client that it is not forgotten, and ends what is silent for too long.
+        """
+        if self._is_over:
+            self._leave_connection()  # the datacenter said that it is done, and does not end its body
+            return
+        self._timer = self._loop.call_later(self._look_s(), self._watch)
+        if self.is_paused:
+            return  # the client is what stands still
+        if not self._is_quiet:
+            self._is_quiet, self._quiet_s = True, 0.0
+            return
+        self._quiet_s += self._look_s()
+        if self._connection is not None and self._quiet_s >= self._patience_s[not self._has_event]:
+            self._leave_connection()
+            self._owner.stream_broken(Failure(FailureKind.SLOW, 200))
+        else:
+            self._write(self._framed(self._voice.keep_alive))
+
+    def _look_s(self) -> float:
+        return min(LOOK_S, self._patience_s[not self._has_event] / 2)
+
+    def _leave_connection(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.abandon(self)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

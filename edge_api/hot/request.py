@@ -1,104 +1,117 @@
-"""A chat request, checked: what the edge must know of it, and the bytes that go upstream."""
+"""A request on its way upstream: checked against its model, its bytes ready to send, its worst case counted."""
 
-import re
+from collections.abc import Mapping
+from uuid import UUID
 
 import msgspec
 from msgspec import json
 
+from control_plane.contracts.keys import Principal
 from edge_api import errors
+from edge_api.dialects.base import Asked
+from edge_api.dialects.reading import wrong_field
 from edge_api.errors import Refusal
-from edge_api.hot.fields import NOTHING, ChatFields
-from edge_api.hot.splice import Pieces, upstream_body
+from edge_api.hot.fields import NOTHING, Fields
+from edge_api.hot.services import Need
+from edge_api.hot.splice import Pieces, salted, upstream_body
+from edge_api.routing.table import RoutedModel
 
-_decode_fields = json.Decoder(ChatFields).decode
-_AT = re.compile(r" - at `\$\.?(.*)`$")
-_MISSING = re.compile(r"^Object missing required field `(.+?)`")
-
-
-class StreamOptions(msgspec.Struct):
-    """What of a client's `stream_options` the edge acts on."""
-
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
+REGION_HEADER = b"x-meridian-region"
+SERVICE_TIERS = frozenset({"auto", "default", "standard_only", "flex", "priority", "fast", "scale"})
 
 
-_decode_options = json.Decoder(StreamOptions | None).decode
+class Provider(msgspec.Struct, forbid_unknown_fields=True):
+    """`provider` of a request: the regions it may be served in. What else OpenRouter's routing preferences have is
+    refused, for it would be ignored."""
+
+    only: list[str] | None = None
+    ignore: list[str] | None = None
 
 
-class ChatRequest(msgspec.Struct, frozen=True):
-    """`wants_usage`: a usage event at the end of the stream; `wants_each_usage`: in every event as well.
+class Prepared(msgspec.Struct, frozen=True):
+    """What is sent: `pieces`, `length` bytes in all, without a salt. `max_tokens` is what the answer may have at most,
+    null if nothing says so."""
 
-    `pieces` are what goes upstream, `length` bytes in all.
-    """
-
-    fields: ChatFields
-    streamed: bool
-    wants_usage: bool
-    wants_each_usage: bool
+    asked: Asked
     pieces: Pieces
     length: int
+    wants_usage: bool
+    max_tokens: int | None
+
+    def salted(self, salt: str) -> tuple[Pieces, int]:
+        """Pieces and length with the team's cache salt, for an engine that keeps salts apart."""
+        pieces = salted(self.pieces, salt)
+        return pieces, self.length + len(pieces[0]) - len(self.pieces[0])
 
 
-def read(body: bytes) -> tuple[ChatFields, StreamOptions | None]:
-    """What the edge reads of a body.
+_decode_provider = json.Decoder(Provider | None).decode
+
+
+def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
+    """The request for that model.
 
     Raises:
-        Refusal: the body is no UTF-8 or no JSON, or a field that the edge reads has a wrong type.
+        Refusal: it asks for more than the model can give.
     """
+    fields = asked.fields
+    _check_limit(fields, model.max_output_tokens)
+    if fields.service_tier is not None and fields.service_tier not in SERVICE_TIERS:
+        raise Refusal(errors.INVALID_VALUE, f"'service_tier' is {fields.service_tier[:100]!r}; it may be one of "
+                      + ", ".join(sorted(SERVICE_TIERS)), "service_tier")
+    pieces = upstream_body(asked, model.default_max_tokens)
+    limit = fields.limit
+    return Prepared(asked, pieces, sum(map(len, pieces)), always_usage or asked.wants_usage,
+                    model.default_max_tokens if limit is None else limit)
+
+
+def worst_case(request_id: UUID, principal: Principal, model: RoutedModel, prepared: Prepared) -> Need:
+    """What the request can use at most."""
+    prompt = min(prepared.length, model.context_window)
+    longest = model.max_output_tokens if prepared.max_tokens is None else prepared.max_tokens
+    completion = longest * max(prepared.asked.fields.n or 1, 1)
+    cost = prompt * model.price.input_usd + completion * model.price.output_usd
+    return Need(request_id, principal, model.id, prompt, completion, int(cost * 1_000_000_000) + 1)
+
+
+def allowed_regions(fields: Fields, headers: Mapping[bytes, bytes], team: list[str] | None,
+                    known: frozenset[str]) -> frozenset[str] | None:
+    """The regions that the request may be served in; none: any. The team's own policy is never widened.
+
+    Raises:
+        Refusal: the request names a region that does not exist, or none that its team allows.
+    """
+    header = headers.get(REGION_HEADER)
+    if fields.provider is NOTHING and header is None:
+        return None if team is None else frozenset(team)
+    provider = _provider(fields)
+    named = [part.strip() for part in header.decode("ascii", "replace").split(",")] if header else None
+    only, ignored = provider.only if provider.only is not None else named, frozenset(provider.ignore or ())
+    param = "provider.only" if provider.only is not None else "X-Meridian-Region"
+    for region in [*(only or ()), *ignored]:
+        if region not in known:
+            raise Refusal(errors.INVALID_VALUE, f"there is no region {region[:100]!r}; there is "
+                          + ", ".join(sorted(known)), param)
+    allowed = (known if only is None else frozenset(only)) - ignored
+    if team is not None:
+        allowed &= frozenset(team)
+    if not allowed:
+        raise Refusal(errors.REGION_NOT_ALLOWED, "this key may not be served in any of the regions that are asked for",
+                      param)
+    return allowed
+
+
+def _provider(fields: Fields) -> Provider:
+    if fields.provider is NOTHING:
+        return Provider()
     try:
-        if not body.isascii():
-            body.decode()  # fields that stay raw are not looked at by the JSON decoder
-        fields = _decode_fields(body)
-    except UnicodeDecodeError as error:
-        raise Refusal(errors.INVALID_JSON, f"the body is not UTF-8: byte {error.start} is wrong") from None
+        return _decode_provider(fields.provider) or Provider()
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), "") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Refusal(errors.INVALID_JSON, f"the body is not valid JSON: {error}") from None
-    return fields, _options(fields)
+        raise wrong_field(str(error), "provider") from None
 
 
-def prepare(body: bytes, fields: ChatFields, options: StreamOptions | None, always_usage: bool,
-            default_max_tokens: int | None) -> ChatRequest:
-    """The request of a body that was read to `fields` and `options`, for a model with that default limit."""
-    streamed, pieces = bool(fields.stream), upstream_body(body, fields, default_max_tokens)
-    return ChatRequest(
-        fields=fields,
-        streamed=streamed,
-        wants_usage=always_usage or bool(options and options.include_usage),
-        wants_each_usage=bool(options and options.continuous_usage_stats),
-        pieces=pieces,
-        length=sum(map(len, pieces)),
-    )
-
-
-def check_limit(fields: ChatFields, max_output_tokens: int) -> None:
-    """Refuses an answer longer than the model can give.
-
-    Raises:
-        Refusal: it names the field and the model's own limit.
-    """
+def _check_limit(fields: Fields, max_output_tokens: int) -> None:
+    """Refuses an answer longer than the model can give; the refusal names the field and the model's own limit."""
     for param, limit in (("max_tokens", fields.max_tokens), ("max_completion_tokens", fields.max_completion_tokens)):
         if isinstance(limit, int) and limit > max_output_tokens:
             raise Refusal(errors.INVALID_VALUE, f"'{param}' is {limit}; this model answers with at most "
                           f"{max_output_tokens} tokens", param)
-
-
-def _options(fields: ChatFields) -> StreamOptions | None:
-    if fields.stream_options is NOTHING:
-        return None
-    try:
-        return _decode_options(fields.stream_options)
-    except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), "stream_options") from None
-
-
-def _wrong_field(message: str, parent: str) -> Refusal:
-    """The refusal for a decoder's complaint, with the field's path as `param`."""
-    missing, at = _MISSING.match(message), _AT.search(message)
-    path = [parent, at[1] if at else "", missing[1] if missing else ""]
-    param = ".".join(part for part in path if part) or None
-    if missing:
-        return Refusal(errors.MISSING_PARAMETER, f"missing required parameter: '{param}'", param)
-    text = _AT.sub("", message).replace("`", "'")
-    return Refusal(errors.INVALID_VALUE, f"invalid value for '{param or 'the body'}': {text}", param)

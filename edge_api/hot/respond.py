@@ -15,7 +15,9 @@ def identity_headers(request_id: UUID, team_id: str) -> bytes:
     """Whose request it was and how to name it. `team_id` is empty before the key is known."""
     hexed = request_id.hex.encode()
     billed = b"x-billed-team: %b\r\n" % team_id.encode("ascii", "replace") if team_id else b""
-    return b"x-request-id: req_%b\r\nx-generation-id: gen_%b\r\n%b" % (hexed, hexed, billed)
+    # Anthropic's SDK reads `request-id`, OpenAI's `x-request-id`.
+    return (b"x-request-id: req_%b\r\nrequest-id: req_%b\r\nx-generation-id: gen_%b\r\n%b"
+            % (hexed, hexed, hexed, billed))
 
 
 def stream_head(common: bytes, chunked: bool) -> bytes:
@@ -29,12 +31,11 @@ def unary(common: bytes, body: bytes) -> bytes:
             % (len(body), common, body))
 
 
-def refusal(common: bytes, refused: Refusal) -> bytes:
-    """A whole error answer."""
-    body = refused.body()
+def refusal(common: bytes, refused: Refusal, status: int, body: bytes) -> bytes:
+    """A whole error answer; status and body are in the client's dialect."""
     extra = b"".join(b"%b: %b\r\n" % header for header in refused.headers())
     return (b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b\r\n%b"
-            % (refused.status, REASONS.get(refused.status, b"Error"), len(body), extra, common, body))
+            % (status, REASONS.get(status, b"Error"), len(body), extra, common, body))
 
 
 def chunk(data: bytes) -> bytes:

@@ -110,9 +110,19 @@ class Chooser(Protocol):
     def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str],
                need: RouteNeed = ANYWHERE) -> Route | None: ...
 
-    def failed(self, datacenter_id: str) -> None: ...
+    def failed(self, datacenter_id: str) -> None:
+        """No connection to it: refused, reset or timed out before any answer."""
+        ...
 
     def succeeded(self, datacenter_id: str) -> None: ...
+
+    def erred(self, route: Route) -> None:
+        """An answer broke off, or was 502, 504, or 404 for a model that should be there."""
+        ...
+
+    def overloaded(self, route: Route, retry_after_s: float | None) -> None:
+        """It answered 429, 503 or 529."""
+        ...
 
 
 class RetryBudget(Protocol):
@@ -120,7 +130,15 @@ class RetryBudget(Protocol):
 
     def note_request(self) -> None: ...
 
+    def note_answer(self) -> None:
+        """A datacenter answered a request wholly."""
+        ...
+
     def allow(self) -> bool: ...
+
+    def allow_move(self) -> bool:
+        """Takes a move, for a request that was open in a datacenter when that was lost."""
+        ...
 
 
 class Outbox(Protocol):
@@ -136,11 +154,11 @@ class Outbox(Protocol):
 
 
 class OpenRequests(Protocol):
-    """How many requests this edge has open in each datacenter."""
+    """How many requests this edge has open in each datacenter, and at each deployment."""
 
-    def enter(self, datacenter_id: str) -> None: ...
+    def enter(self, datacenter_id: str, deployment_id: str = "") -> None: ...
 
-    def leave(self, datacenter_id: str) -> None: ...
+    def leave(self, datacenter_id: str, deployment_id: str = "") -> None: ...
 
 
 class HotMetrics(Protocol):
@@ -208,3 +226,6 @@ class Services:
     limits: Limits
     metrics: HotMetrics
     session_key: Callable[[Mapping[bytes, bytes], Fields, str], str]
+    admission: Admission
+    client_address: Callable[[str, bytes], str]
+    """The client's address, of the peer's and the `X-Forwarded-For` that it sent."""

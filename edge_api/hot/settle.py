@@ -1,15 +1,18 @@
 """The two usage frames of a request: `open` before it is sent upstream, and one record when it is over."""
 
+from decimal import ROUND_CEILING
 from uuid import UUID
 
 import structlog
 
 from control_plane.contracts.keys import Principal
+from control_plane.contracts.money import NANO_USD
 from control_plane.contracts.pricing import Cost, usd_text
 from control_plane.contracts.usage import Attempt, Outcome, UsageOpen, UsageRecord
 from edge_api import errors
+from edge_api.dialects.base import Asked
 from edge_api.errors import Refusal
-from edge_api.hot.services import OutboxFull, Services
+from edge_api.hot.services import Grant, OutboxFull, Services
 from edge_api.hot.usage import Counts, cost_of
 from edge_api.routing.table import RoutedModel
 
@@ -17,15 +20,16 @@ log = structlog.get_logger()
 
 
 class Journal:
-    """One request's frames. The record is written once, whoever asks first."""
+    """One request's frames. The record is written once, whoever asks first; then the grant knows what was used."""
 
-    __slots__ = ("_first_byte_s", "_model", "_opened_at_s", "_principal", "_request_id", "_services", "_settled",
-                 "_started_s", "_streamed")
+    __slots__ = ("_asked", "_dialect", "_first_byte_s", "_grant", "_model", "_opened_at_s", "_principal", "_request_id",
+                 "_services", "_session", "_settled", "_started_s")
 
-    def __init__(self, services: Services, request_id: UUID, principal: Principal, model: RoutedModel, streamed: bool,
-                 started_s: float) -> None:
+    def __init__(self, services: Services, request_id: UUID, principal: Principal, model: RoutedModel, asked: Asked,
+                 started_s: float, dialect: str, session: str, grant: Grant) -> None:
         self._services, self._request_id, self._principal, self._model = services, request_id, principal, model
-        self._streamed, self._started_s = streamed, started_s
+        self._asked, self._started_s, self._dialect, self._session = asked, started_s, dialect, session
+        self._grant = grant
         self._opened_at_s = services.clock.time_s()
         self._first_byte_s: float | None = None
         self._settled = False
@@ -61,17 +65,24 @@ class Journal:
         record = UsageRecord(
             request_id=self._request_id, team_id=self._principal.team_id, key_id=self._principal.key_id,
             model_id=self._model.id, datacenter_id=attempts[-1].datacenter_id if attempts else "",
-            price_version=price.version, outcome=outcome, meter=counts.meter, streamed=self._streamed,
+            price_version=price.version, outcome=outcome, meter=counts.meter, streamed=self._asked.streamed,
             http_status=http_status, prompt_tokens=counts.prompt, cached_tokens=counts.cached,
             completion_tokens=counts.completion, reasoning_tokens=counts.reasoning,
             cost_usd=usd_text(cost.total_usd), attempts=attempts, opened_at_s=self._opened_at_s,
             duration_ms=_ms(self._services.clock.monotonic_s() - self._started_s),
-            ttft_ms=None if ttft_s is None else _ms(ttft_s), finish_reason=finish_reason)
+            ttft_ms=None if ttft_s is None else _ms(ttft_s), finish_reason=finish_reason, dialect=self._dialect,
+            session=self._session)
         try:
             self._services.outbox.record(record)
         except (OutboxFull, OSError) as error:
             log.error("usage_record_failed", request_id=str(self._request_id), error=str(error))
             self._services.metrics.unsettled()
+        self._grant.settle(counts.prompt + counts.completion, nano_usd(cost))
+
+
+def nano_usd(cost: Cost) -> int:
+    """The cost in nano-dollars, rounded up: what was spent of a lease."""
+    return int((cost.total_usd * NANO_USD).to_integral_value(ROUND_CEILING))
 
 
 def _ms(seconds: float) -> float:

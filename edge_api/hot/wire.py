@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 from uuid import UUID
 
+from edge_api.dialects.base import Upstream
 from edge_api.routing.table import Route
 from edge_api.upstream.pool import Address
 
@@ -13,21 +14,21 @@ _is_tracestate = re.compile(rb"[ -~]{1,512}").fullmatch
 
 
 class Place(NamedTuple):
-    """`head` and `stream_head` are a request's head as far as it is always the same; `named` is the header that tells a
-    client where its answer was made."""
+    """`heads` are a request's head as far as it is always the same, by kind and whether a stream is asked for; `named`
+    is the header that tells a client where its answer was made."""
 
     address: Address
-    head: bytes
-    stream_head: bytes
+    heads: dict[tuple[Upstream, bool], bytes]
     named: bytes
 
 
 def place_of(route: Route) -> Place:
     """A route's place. Nothing of the client's headers goes upstream but its trace."""
-    start = (b"POST /v1/chat/completions HTTP/1.1\r\nhost: %b:%d\r\ncontent-type: application/json\r\naccept: "
-             % (route.host.encode(), route.port))
-    return Place((route.host, route.port, route.tls), start + b"application/json\r\n",
-                 start + b"text/event-stream\r\n",
+    heads = {
+        (kind, streamed): (b"POST %b HTTP/1.1\r\nhost: %b:%d\r\ncontent-type: application/json\r\naccept: %b\r\n"
+                           % (kind.encode(), route.host.encode(), route.port, accept))
+        for kind in Upstream for streamed, accept in ((False, b"application/json"), (True, b"text/event-stream"))}
+    return Place((route.host, route.port, route.tls), heads,
                  b"x-meridian-datacenter: %b\r\n" % route.datacenter_id.encode())
 
 

@@ -44,6 +44,12 @@ class _Frontend:
         connection.idle_since_s = self._clock.monotonic_s()
         self.idle.append(connection)
 
+    def close_idle(self) -> None:
+        """Closes what nobody uses."""
+        idle, self.idle = self.idle, []
+        for connection in idle:
+            connection.abort()
+
     def gone(self, connection: UpstreamConnection) -> None:
         self.open -= 1
         if connection.sink is None and connection in self.idle:
@@ -96,12 +102,16 @@ class UpstreamPool:
             frontend.open -= 1
         return connection
 
+    def forget(self, address: Address) -> None:
+        """Closes the idle connections to a frontend that is lost."""
+        frontend = self._frontends.get(address)
+        if frontend is not None:
+            frontend.close_idle()
+
     def close(self) -> None:
         """Closes what is idle; connections in use end with their requests."""
         for frontend in self._frontends.values():
-            for connection in frontend.idle:
-                connection.abort()
-            frontend.idle.clear()
+            frontend.close_idle()
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -16,9 +16,11 @@ from control_plane.contracts import ids
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.keys import Principal, Scope
 from control_plane.contracts.usage import UsageOpen, UsageRecord
+from edge_api.admission.unlimited import Unlimited
 from edge_api.app import ColdParts, build_app
+from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.hotpath import HotPath
-from edge_api.hot.protocol import HOT_PATHS, hot_protocol
+from edge_api.hot.protocol import hot_protocol
 from edge_api.hot.services import KeyDirectoryAway, Limits, Services, TooManyUnknownKeys
 from edge_api.metering.frames import decode, scan
 from edge_api.metering.outbox import Outbox, segment_numbers, segment_path
@@ -197,9 +199,10 @@ def edge_parts(tmp_path: Path, home: Datacenter, other: Datacenter, limits: Limi
     directory = Directory(known={ids.secret_digest(key): principal})
     services = Services(
         table=holder, keyring=directory, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(), outbox=outbox,
-        open_requests=opened, clock=clock, limits=limits, metrics=metrics, session_key=session_key)
+        open_requests=opened, clock=clock, limits=limits, metrics=metrics, session_key=session_key,
+        admission=Unlimited(), client_address=lambda peer, _: peer)
     hot = HotPath(services)
-    app = build_app(ColdParts(holder, opened, metrics, lambda: "", sorted(path.decode() for path in HOT_PATHS)))
+    app = build_app(ColdParts(holder, opened, metrics, lambda: "", sorted(path.decode() for path in HOT_ROUTES)))
     server = uvicorn.Server(uvicorn.Config(
         app, host="127.0.0.1", port=0, http=hot_protocol(hot), ws="none", lifespan="off", access_log=False,
         log_config=None, server_header=False, timeout_graceful_shutdown=5))

@@ -1,11 +1,13 @@
 """What a client gets of a healthy datacenter, and what is metered of it."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from control_plane.contracts.pricing import rate, usd_text
 from control_plane.contracts.usage import MeterSource, Outcome, UsageOpen
+from edge_api.dialects.plain import KEEP_ALIVE
 from tests.integration.edge_api.hot.conftest import HOME, OTHER, EdgeUnderTest
 from tests.integration.edge_api.hot.datacenter import (
     DONE,
@@ -97,6 +99,31 @@ async def test_a_streams_record_counts_what_the_engine_counted(edge: EdgeUnderTe
     assert record.ttft_ms is not None
 
 
+async def test_the_head_comes_when_the_request_is_accepted(edge: EdgeUnderTest, home: Datacenter) -> None:
+    first = asyncio.Event()
+
+    async def script(call: Upcall) -> None:
+        await call.begin_stream()
+        await first.wait()
+        await call.send(*stream_of([" a"]))
+        await call.end_stream()
+
+    home.script = script
+    async with edge.client.connection() as connection:
+        await connection.send(edge.client.request(stream=True))
+        assert (await connection.read_head()).status == 200
+        assert await connection.read_chunk() == KEEP_ALIVE
+        first.set()
+        assert (await connection.read_chunk()).endswith(DONE)
+
+
+async def test_a_silent_engine_is_bridged_by_keep_alives(edge: EdgeUnderTest, home: Datacenter) -> None:
+    home.script = streams(chunk(" a"), *stream_of([" b"]), pause_s=0.4)
+    body = (await edge.client.ask(stream=True)).body
+    assert body.count(KEEP_ALIVE) >= 2
+    assert KEEP_ALIVE in body[body.index(b" a"):body.index(b" b")]
+
+
 async def test_the_record_is_on_disk_before_done_is_sent(edge: EdgeUnderTest, home: Datacenter) -> None:
     home.script = streams(*stream_of([" a", " b"]), pause_s=0.05)
     async with edge.client.connection() as connection:
@@ -117,6 +144,7 @@ async def test_several_events_in_one_read_are_one_write(edge: EdgeUnderTest, hom
     async with edge.client.connection() as connection:
         await connection.send(edge.client.request(stream=True))
         await connection.read_head()
+        assert await connection.read_chunk() == KEEP_ALIVE
         everything = await connection.read_chunk()
         assert everything.endswith(DONE)
         assert await connection.read_chunk() == b""

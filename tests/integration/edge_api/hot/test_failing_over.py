@@ -160,15 +160,25 @@ async def test_one_tenants_500_does_not_eject_the_datacenter(edge: EdgeUnderTest
     assert len(home.seen) == seen + 1
 
 
-@pytest.mark.parametrize("script", [
-    refuses(500), streams(b'data: {"error":{"message":"x","code":500}}\n\n')])
 async def test_a_request_that_breaks_every_datacenter_is_tried_in_two(
-        edge: EdgeUnderTest, home: Datacenter, other: Datacenter, script: Script) -> None:
-    home.script = other.script = script
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    home.script = other.script = refuses(500)
     edge.route_to(us_east_1=10_000, eu_north_1=100, ap_south_1=1)
     answer = await edge.client.ask(stream=True)
     assert (answer.status, answer.error["code"]) == (502, "upstream_unavailable")
     assert len((await edge.record()).attempts) == 2
+
+
+async def test_a_request_that_breaks_every_datacenter_after_it_was_accepted_is_told_so_in_its_stream(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    home.script = other.script = streams(b'data: {"error":{"message":"x","code":500}}\n\n')
+    edge.route_to(us_east_1=10_000, eu_north_1=100, ap_south_1=1)
+    answer = await edge.client.ask(stream=True)
+    [error] = answer.events
+    assert error["error"]["code"] == "upstream_unavailable"
+    assert error["error"]["metadata"]["retryable"] is False
+    record = await edge.record()
+    assert (len(record.attempts), record.cost_usd) == (2, "0")
 
 
 async def test_the_first_byte_deadline_is_504_and_the_prompt_is_not_sent_again(
@@ -259,7 +269,16 @@ async def test_a_request_that_breaks_every_datacenter_is_not_to_be_repeated(
     assert (answer.status, answer.headers["x-should-retry"], answer.headers.get("retry-after")) == (502, "false", None)
 
 
-@pytest.mark.parametrize("script", [reset, head_then_reset, refuses(503), refuses(502), streams()])
+@pytest.mark.parametrize("script", [head_then_reset, streams()])
+async def test_a_stream_that_met_a_dead_datacenter_after_its_head_may_be_repeated(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter, script: Script) -> None:
+    home.script, other.script = script, refuses(500)
+    edge.prefer_home()
+    [error] = (await edge.client.ask(stream=True)).events
+    assert (error["choices"][0]["finish_reason"], error["error"]["metadata"]["retryable"]) == ("error", True)
+
+
+@pytest.mark.parametrize("script", [reset, refuses(503), refuses(502)])
 async def test_a_request_that_met_a_dead_datacenter_may_be_repeated(
         edge: EdgeUnderTest, home: Datacenter, other: Datacenter, script: Script) -> None:
     home.script, other.script = script, refuses(500)

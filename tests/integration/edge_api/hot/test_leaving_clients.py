@@ -46,7 +46,7 @@ async def test_a_client_that_leaves_pays_for_what_it_got(edge: EdgeUnderTest, ho
     async with edge.client.connection() as connection:
         await connection.send(edge.client.request(stream=True))
         await connection.read_head()
-        for _ in range(5):
+        for _ in range(6):  # a keep-alive and five events
             await connection.read_chunk()
     record = await edge.record()
     assert (record.outcome, record.meter) == (Outcome.CLIENT_GONE, MeterSource.TOKEN_IDS)

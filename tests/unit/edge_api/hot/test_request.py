@@ -2,15 +2,20 @@
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_api import errors
+from edge_api.dialects.plain import CHAT
 from edge_api.errors import Refusal
-from edge_api.hot.request import ChatRequest, check_limit, prepare, read
+from edge_api.hot.request import Prepared, allowed_regions, prepare
+from edge_api.routing.table import RoutedModel, build_table
+from tests.unit.edge_api.builders import MODEL, snapshot
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 SWITCHES = {"stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -21,11 +26,17 @@ def body(**fields: Any) -> bytes:
     return json.dumps({"model": "m", "messages": MESSAGES, **fields}, ensure_ascii=False).encode()
 
 
-def parse(raw: bytes, always_usage: bool, default_max_tokens: int | None = None) -> ChatRequest:
-    return prepare(raw, *read(raw), always_usage, default_max_tokens)
+REQUEST_ID = UUID("019ac7aa-0000-7000-8000-00000000002a")
+ROUTED = build_table(snapshot()).models[MODEL]
 
 
-def sent(request: ChatRequest) -> bytes:
+def parse(raw: bytes, always_usage: bool, default_max_tokens: int | None = None,
+          model: RoutedModel = ROUTED) -> Prepared:
+    asked = CHAT.read(raw, {}, REQUEST_ID)
+    return prepare(asked, replace(model, default_max_tokens=default_max_tokens), always_usage)
+
+
+def sent(request: Prepared) -> bytes:
     return b"".join(request.pieces)
 
 
@@ -36,7 +47,7 @@ def pairs(raw: bytes) -> list[tuple[str, Any]]:
 
 
 def test_a_unary_request_goes_upstream_byte_for_byte() -> None:
-    raw = b' {"model" : "m",\n "messages":[ {"role":"user","content":"\\u00e9"} ], "x":1e3 } '
+    raw = b'{"model" : "m",\n "messages":[ {"role":"user","content":"\\u00e9"} ], "x":1e3 } '
     assert sent(parse(raw, False)) == raw
 
 
@@ -74,15 +85,18 @@ def test_a_model_without_a_default_leaves_the_limit_to_the_engine(named: dict[st
     assert sent(parse(raw, False, None)) == raw
 
 
+SHORT = replace(ROUTED, max_output_tokens=100)
+
+
 @pytest.mark.parametrize("named", [{}, {"max_tokens": 100}, {"max_tokens": None}, {"max_completion_tokens": 100}])
 def test_a_limit_that_the_model_can_keep_passes(named: dict[str, Any]) -> None:
-    check_limit(read(body(**named))[0], 100)
+    parse(body(**named), False, model=SHORT)
 
 
 @pytest.mark.parametrize("param", ["max_tokens", "max_completion_tokens"])
 def test_a_limit_beyond_the_models_own_is_refused_and_named(param: str) -> None:
     with pytest.raises(Refusal, match="at most 100 tokens") as caught:
-        check_limit(read(body(**{param: 101}))[0], 100)
+        parse(body(**{param: 101}), False, model=SHORT)
     assert (caught.value.status, caught.value.fault, caught.value.param) == (400, errors.INVALID_VALUE, param)
 
 
@@ -106,6 +120,57 @@ def test_a_clients_stream_options_are_kept_and_overruled() -> None:
     assert not request.wants_usage
 
 
+def test_a_salt_is_put_in_front_and_counted() -> None:
+    for raw in (body(), body(stream=True), body(stream=True, cache_salt="mine", nvext={"cache_salt": "mine"})):
+        pieces, length = parse(raw, False).salted("c2FsdA")
+        assert pairs(b"".join(pieces))[0] == ("cache_salt", "c2FsdA")
+        assert b"mine" not in b"".join(pieces)
+        assert length == len(b"".join(pieces))
+
+
+@pytest.mark.parametrize("named", [
+    {"service_tier": "flex"}, {"session_id": "s"}, {"prompt_cache_key": "k"}, {"provider": {"only": ["us-east-1"]}}])
+def test_what_is_between_client_and_edge_stays_here(named: dict[str, Any]) -> None:
+    assert json.loads(sent(parse(body(**named), False))) == {"model": "m", "messages": MESSAGES}
+
+
+def test_an_unknown_service_tier_is_refused_and_named() -> None:
+    with pytest.raises(Refusal, match="platinum") as caught:
+        parse(body(service_tier="platinum"), False)
+    assert caught.value.param == "service_tier"
+
+
+REGIONS = frozenset({"us-east-1", "eu-north-1"})
+
+
+@pytest.mark.parametrize(("asked", "header", "team", "allowed"), [
+    ({}, None, None, None),
+    ({}, None, ["us-east-1"], {"us-east-1"}),
+    ({}, b"eu-north-1, us-east-1", None, {"us-east-1", "eu-north-1"}),
+    ({}, b"eu-north-1", ["us-east-1", "eu-north-1"], {"eu-north-1"}),
+    ({"provider": {"only": ["us-east-1"]}}, b"eu-north-1", None, {"us-east-1"}),
+    ({"provider": {"ignore": ["us-east-1"]}}, None, None, {"eu-north-1"}),
+    ({"provider": None}, None, None, {"us-east-1", "eu-north-1"}),
+])
+def test_where_a_request_may_be_served(asked: dict[str, Any], header: bytes | None, team: list[str] | None,
+                                       allowed: set[str] | None) -> None:
+    headers = {} if header is None else {b"x-meridian-region": header}
+    assert allowed_regions(CHAT.read(body(**asked), {}, REQUEST_ID).fields, headers, team, REGIONS) == allowed
+
+
+@pytest.mark.parametrize(("asked", "team", "status", "param"), [
+    ({"provider": {"only": ["moon"]}}, None, 400, "provider.only"),
+    ({"provider": {"only": ["us-east-1"]}}, ["eu-north-1"], 403, "provider.only"),
+    ({"provider": {"order": ["Azure"]}}, None, 400, "provider"),
+    ({"provider": {"only": "us-east-1"}}, None, 400, "provider.only"),
+])
+def test_a_region_that_cannot_be_is_refused_and_named(asked: dict[str, Any], team: list[str] | None, status: int,
+                                                      param: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        allowed_regions(CHAT.read(body(**asked), {}, REQUEST_ID).fields, {}, team, REGIONS)
+    assert (caught.value.status, caught.value.param) == (status, param)
+
+
 def test_repeated_stream_options_become_one() -> None:
     raw = b'{"model":"m","messages":[1],"stream":true,"stream_options":{},"stream_options":{"include_usage":true}}'
     assert [key for key, _ in pairs(sent(parse(raw, False)))].count("stream_options") == 1
@@ -127,7 +192,7 @@ def test_null_stream_options_are_none() -> None:
 ])
 def test_what_usage_the_client_wants(options: Any, last: bool, each: bool) -> None:
     request = parse(body(stream=True, stream_options=options), False)
-    assert (request.wants_usage, request.wants_each_usage) == (last, each)
+    assert (request.wants_usage, request.asked.wants_each_usage) == (last, each)
 
 
 def test_a_key_can_want_usage_for_its_client() -> None:
@@ -135,7 +200,7 @@ def test_a_key_can_want_usage_for_its_client() -> None:
 
 
 def test_stream_null_is_unary() -> None:
-    assert not parse(body(stream=None), False).streamed
+    assert not parse(body(stream=None), False).asked.streamed
 
 
 @pytest.mark.parametrize(("field", "value"), [

@@ -7,6 +7,8 @@ from uuid import UUID
 import pytest
 
 from control_plane.contracts.clock import ManualClock
+from edge_api.admission.unlimited import Unlimited
+from edge_api.dialects.base import Upstream
 from edge_api.hot.hotpath import MAX_PLACES, HotPath
 from edge_api.hot.services import Limits, Services
 from edge_api.hot.wire import place_of, trace_headers
@@ -35,14 +37,16 @@ def hot_path(directory: Path) -> HotPath:
     return HotPath(Services(
         table=TableHolder(), keyring=Directory(), chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
         outbox=outbox, open_requests=OpenRequests(), clock=clock, limits=Limits(), metrics=metrics,
-        session_key=session_key))
+        session_key=session_key, admission=Unlimited(), client_address=lambda peer, _: peer))
 
 
 def test_heads_name_host_and_what_is_accepted() -> None:
     place = place_of(ROUTE)
-    assert place.head == (b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:9000\r\n"
-                          b"content-type: application/json\r\naccept: application/json\r\n")
-    assert place.stream_head == place.head.replace(b"accept: application/json", b"accept: text/event-stream")
+    head = place.heads[Upstream.CHAT, False]
+    assert head == (b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:9000\r\n"
+                    b"content-type: application/json\r\naccept: application/json\r\n")
+    assert place.heads[Upstream.CHAT, True] == head.replace(b"accept: application/json", b"accept: text/event-stream")
+    assert place.heads[Upstream.EMBEDDINGS, False] == head.replace(b"/chat/completions", b"/embeddings")
     assert place.named == b"x-meridian-datacenter: us-east-1\r\n"
     assert place.address == ("127.0.0.1", 9000, False)
 

@@ -1,0 +1,72 @@
+"""The dialects that datacenters speak themselves: their bytes pass through, requests and answers alike."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from msgspec import json
+
+from edge_api.dialects.base import Asked, ChunkHead, Upstream
+from edge_api.dialects.reading import read_as, stream_options
+from edge_api.errors import Refusal
+from edge_api.hot.fields import ChatFields, EmbeddingFields, Fields, PromptFields
+
+Kind = TypeVar("Kind", bound=Fields)
+
+
+KEEP_ALIVE = b": keep-alive\n\n"
+DONE_EVENT = b"data: [DONE]\n\n"
+OBJECTS = {Upstream.CHAT: "chat.completion.chunk", Upstream.COMPLETIONS: "text_completion"}
+EMPTY: Mapping[Upstream, Mapping[str, object]] = {
+    Upstream.CHAT: {"delta": {"content": ""}}, Upstream.COMPLETIONS: {"text": ""}}
+
+
+class PlainVoice:
+    """Tells upstream events as they are."""
+
+    keep_alive = KEEP_ALIVE
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    def begin(self) -> bytes:
+        return KEEP_ALIVE
+
+    def tell(self, events: bytes) -> bytes:
+        return events
+
+    def end(self, events: bytes) -> bytes:
+        return events + DONE_EVENT
+
+    def fail(self, refused: Refusal, head: ChunkHead) -> bytes:
+        """A chunk that every client takes for an error: OpenAI's raise on `error`, OpenRouter's read the finish."""
+        fault = refused.fault
+        return b"data: " + json.encode({
+            "id": head.id, "object": OBJECTS[self._upstream], "created": head.created, "model": head.model,
+            "choices": [{"index": 0, **EMPTY[self._upstream], "finish_reason": "error"}],
+            "error": {"message": refused.message, "type": fault.type, "param": refused.param, "code": fault.code,
+                      "metadata": {"error_type": fault.error_type, "retryable": fault.retry}},
+        }) + b"\n\n"
+
+
+class Plain(Generic[Kind]):
+    """A dialect without a voice of its own."""
+
+    def __init__(self, name: str, upstream: Upstream, fields: type[Kind]) -> None:
+        self.name, self._upstream, self._decoder = name, upstream, json.Decoder(fields)
+
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], request_id: UUID) -> Asked:
+        fields = read_as(self._decoder, body)
+        options = stream_options(fields)
+        return Asked(
+            self._upstream, body, fields, streamed=bool(fields.stream),
+            wants_usage=bool(options and options.include_usage),
+            wants_each_usage=bool(options and options.continuous_usage_stats))
+
+    def refusal(self, refused: Refusal, request_id: UUID) -> tuple[int, bytes]:
+        return refused.status, refused.body()
+
+
+CHAT = Plain("chat", Upstream.CHAT, ChatFields)
+COMPLETIONS = Plain("completions", Upstream.COMPLETIONS, PromptFields)
+EMBEDDINGS = Plain("embeddings", Upstream.EMBEDDINGS, EmbeddingFields)
