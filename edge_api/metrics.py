@@ -59,7 +59,16 @@ class Metrics:
             "meridian_edge_ejections_total", "Datacenters ejected by this edge.", ["datacenter"],
             registry=self.registry)
         self.panics = Counter(
-            "meridian_edge_panic_choices_total", "Choices that ignored ejections because all were ejected.",
+            "meridian_edge_panic_choices_total", "Choices that ignored ejections because too little was left.",
+            registry=self.registry)
+        self.probes = Counter(
+            "meridian_edge_probes_total", "Probes of a datacenter's frontends: good, failed, refused, unfair.",
+            ["datacenter", "result"], registry=self.registry)
+        self.losses = Counter(
+            "meridian_edge_losses_total", "Frontends of a datacenter that probes found lost.", ["datacenter"],
+            registry=self.registry)
+        self.rtt_s = Gauge(
+            "meridian_edge_round_trip_seconds", "Round trip to a datacenter's frontend, smoothed.", ["datacenter"],
             registry=self.registry)
 
     def _make_metering_figures(self) -> None:

@@ -1,0 +1,192 @@
+"""The prober: asks each frontend of the table, every half second and on connections of its own, whether it lives.
+
+It asks for `/live`, which Dynamo's frontend answers from memory in 50 µs, whatever its workers do (`/health` lists all
+of them and is 200 without any). Any answer below 500 is life. A probe may take longer than the time between two, so
+probes overlap: a frontend that accepts and never answers is lost after the time-out and half a second. The round trip
+of good ones is smoothed into `Health.rtt_ms`.
+
+An edge that was stopped or starved for a while must not take its own delay for everybody's loss: a probe that failed
+later than its deadline says, by more than `LAG_S`, is not counted.
+"""
+
+import asyncio
+import errno
+import math
+import ssl
+from collections.abc import Callable
+
+import structlog
+
+from control_plane.contracts import ids
+from edge_api.hot.services import TableHolder
+from edge_api.metrics import Metrics
+from edge_api.routing.health import Health
+from edge_api.routing.table import RoutingTable
+from edge_api.routing.watch import Change, Result, Watch
+from edge_api.upstream.connection import Headers, UpstreamConnection
+from edge_api.upstream.pool import Address, PoolFull, PoolLimits, UpstreamPool
+
+PERIOD_S = 0.5
+DEFAULT_TIMEOUT_S = 2.0
+FOLLOW_S = 0.1
+LAG_S = 0.5
+LAST_LOOK_S = 0.02
+MAX_PER_S = 400
+MAX_IN_FLIGHT = 1_024
+RTT_SHARE = 0.2
+"""How much of the smoothed round trip the newest one makes."""
+OWN_FAULTS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
+
+log = structlog.get_logger()
+
+
+class Prober:
+    """Owns the probes of one edge while `run` runs, and tells `health` what they say. `on_lost` is called once for each
+    loss, after that: whatever is open there should go on elsewhere."""
+
+    def __init__(self, table: TableHolder, health: Health, metrics: Metrics, on_lost: Callable[[Address], None],
+                 timeout_s: float = DEFAULT_TIMEOUT_S, tls: ssl.SSLContext | None = None) -> None:
+        self._table, self._health, self._metrics, self._on_lost = table, health, metrics, on_lost
+        self._timeout_s = timeout_s
+        self._pool = UpstreamPool(PoolLimits(
+            connect_timeout_s=timeout_s, idle_s=10 * PERIOD_S, max_idle=1, max_open=MAX_IN_FLIGHT), health.clock, tls)
+        self._watches: dict[Address, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Probes for ever. When it ends nothing that it said holds any more."""
+        table: RoutingTable | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    if self._table.current is not table and self._table.current is not None:
+                        table = self._table.current
+                        self._follow(table, group)
+                    await asyncio.sleep(FOLLOW_S)
+        finally:
+            for address in list(self._watches):
+                self._leave(address)
+            self._pool.close()
+
+    def _follow(self, table: RoutingTable, group: asyncio.TaskGroup) -> None:
+        """Watches what the table routes to, from now on, and nothing else."""
+        datacenters = {r.address: r.datacenter_id for model in table.models.values() for r in model.routes}
+        for address in self._watches.keys() - datacenters.keys():
+            self._leave(address)
+        for address in datacenters.keys() - self._watches.keys():
+            frontend = _Frontend(address, datacenters[address])
+            self._watches[address] = group.create_task(self._watch(frontend, group))
+
+    def _leave(self, address: Address) -> None:
+        self._watches.pop(address).cancel()
+        self._health.forget(address)
+        self._pool.forget(address)
+
+    async def _watch(self, frontend: "_Frontend", group: asyncio.TaskGroup) -> None:
+        """Sends a probe now and then every period, a longer one with very many frontends."""
+        probes: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                count = len(self._watches)
+                if len(probes) < min(math.ceil(self._timeout_s / PERIOD_S) + 1, max(MAX_IN_FLIGHT // count, 2)):
+                    probe = group.create_task(self._probe(frontend))
+                    probes.add(probe)
+                    probe.add_done_callback(probes.discard)
+                await asyncio.sleep(ids.jitter(max(PERIOD_S, count / MAX_PER_S), share=0.1))
+        finally:
+            for probe in probes:
+                probe.cancel()
+
+    async def _probe(self, frontend: "_Frontend") -> None:
+        sent_s = self._health.clock.monotonic_s()
+        result = await self._ask(frontend, sent_s)
+        if result in (Result.FAILED, Result.REFUSED) and self._is_late(sent_s):
+            result = Result.UNFAIR
+        self._metrics.probes.labels(frontend.datacenter_id, result).inc()
+        change = frontend.watch.take(sent_s, result)
+        if change is not None:
+            self._change(frontend, change)
+
+    async def _ask(self, frontend: "_Frontend", sent_s: float) -> Result:
+        """What the frontend answers. An idle connection that it closed meanwhile says nothing: a fresh one is asked."""
+        try:
+            idle = self._pool.take(frontend.address)
+            if idle is not None:
+                result = await self._answer(idle, frontend, sent_s)
+                if result is not Result.REFUSED:
+                    return result
+            return await self._answer(await self._pool.connect(frontend.address), frontend, sent_s)
+        except (ConnectionRefusedError, ConnectionResetError):
+            return Result.REFUSED
+        except OSError as error:
+            is_own = isinstance(error, PoolFull) or error.errno in OWN_FAULTS
+            return Result.UNFAIR if is_own else Result.FAILED
+
+    async def _answer(self, connection: UpstreamConnection, frontend: "_Frontend", sent_s: float) -> Result:
+        """What comes back on this connection before the probe's deadline."""
+        clock, answer = self._health.clock, _Answer(self._health.clock.monotonic_s)
+        asked_s = clock.monotonic_s()
+        connection.send(frontend.head, [], 0, answer)
+        try:
+            await asyncio.wait({answer.ended}, timeout=max(sent_s + self._timeout_s - asked_s, 0.0))
+            if not answer.ended.done():  # the loop may have been late: what waits in the socket shall be read
+                await asyncio.wait({answer.ended}, timeout=LAST_LOOK_S)
+        finally:
+            connection.abandon(answer)
+        if answer.was_reset:
+            return Result.REFUSED
+        if not answer.status or answer.status >= 500:
+            return Result.FAILED
+        self._smooth(frontend, 1_000 * (answer.at_s - asked_s))
+        return Result.GOOD
+
+    def _smooth(self, frontend: "_Frontend", rtt_ms: float) -> None:
+        known_ms = self._health.rtt_ms.get(frontend.address, rtt_ms)
+        smoothed_ms = self._health.rtt_ms[frontend.address] = known_ms + RTT_SHARE * (rtt_ms - known_ms)
+        self._metrics.rtt_s.labels(frontend.datacenter_id).set(smoothed_ms / 1_000)
+
+    def _is_late(self, sent_s: float) -> bool:
+        """Whether this edge was late to see a failure, and so may have been late to see an answer."""
+        return self._health.clock.monotonic_s() > sent_s + self._timeout_s + LAST_LOOK_S + LAG_S
+
+    def _change(self, frontend: "_Frontend", change: Change) -> None:
+        host, port, _ = frontend.address
+        if change is Change.RECOVERED:
+            log.info("frontend_recovered", datacenter=frontend.datacenter_id, host=host, port=port)
+            self._health.recovered(frontend.address, frontend.datacenter_id)
+            return
+        log.warning("frontend_lost", datacenter=frontend.datacenter_id, host=host, port=port)
+        self._metrics.losses.labels(frontend.datacenter_id).inc()
+        self._health.lost(frontend.address)
+        self._on_lost(frontend.address)
+
+
+class _Frontend:
+    """One frontend under probes."""
+
+    def __init__(self, address: Address, datacenter_id: str) -> None:
+        host, port, _ = address
+        self.address, self.datacenter_id, self.watch = address, datacenter_id, Watch()
+        named = f"[{host}]" if ":" in host else host
+        self.head = f"GET /live HTTP/1.1\r\nhost: {named}:{port}\r\naccept: */*\r\n\r\n".encode()
+
+
+class _Answer:
+    """Takes one probe's answer. `status` is 0 until its head is in, which was at `at_s`."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.status, self.at_s, self.was_reset = 0, 0.0, False
+
+    def on_head(self, status: int, headers: Headers) -> None:
+        self.status, self.at_s = status, self._monotonic_s()
+
+    def on_body(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def on_end(self) -> None:
+        self.ended.set_result(None)
+
+    def on_lost(self, reason: str, answered: bool) -> None:
+        self.was_reset = not self.status
+        self.ended.set_result(None)
