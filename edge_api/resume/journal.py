@@ -24,7 +24,7 @@ from msgspec import json
 from control_plane.contracts.deployment import ReasoningFacts
 from edge_api.hot import sse
 
-RING = 12
+RING = 8
 SEGMENT_END = b"]"
 _IDS = re.compile(rb'"completion_token_ids":\s*\[\s*\d')
 _TEXT = re.compile(rb'"(?:content|text)":\s*"((?:[^"\\]|\\.)+)"')
@@ -93,12 +93,13 @@ class Journal:
     """Owns one stream's ids. The meter calls `watch` with each event of a `watched` stream, then appends to `log` the
     digits of the event's ids with their closing bracket, if it has any, and to `recent` the event, if it has data."""
 
-    __slots__ = ("_call", "_calls", "_had_text", "_repeat", "_text", "log", "recent", "watched")
+    __slots__ = ("_before", "_call", "_calls", "_had_text", "_repeat", "_text", "log", "recent", "watched")
 
     def __init__(self, watched: Watch = Watch.NOTHING) -> None:
         self.log = bytearray()
         self.recent: deque[bytes] = deque(maxlen=RING)
         self.watched = watched
+        self._before = b""
         self._had_text = False
         self._repeat = NOTHING_SAID
         self._text = bytearray()
@@ -115,10 +116,26 @@ class Journal:
             for piece in _choice(event).delta.tool_calls or ():
                 self._watch_call(piece)
 
+    def note_ids(self, ids: Sequence[int]) -> None:
+        """Ids that did not come as bytes."""
+        if ids:
+            self.log += b",".join(b"%d" % one for one in ids) + SEGMENT_END
+
+    @property
+    def last(self) -> bytes:
+        """The newest event with data; empty before the first."""
+        return self.recent[-1] if self.recent else self._before
+
     @property
     def tokens(self) -> int:
         """How many ids have come, committed or not."""
-        return count_ids(self.log)
+        return self.log.count(b",") + self.log.count(SEGMENT_END)  # no segment is empty
+
+    @property
+    def committed_tokens(self) -> int:
+        """How many ids gave the client text; all that came, if nobody can say."""
+        cut = self._cut(frozenset())
+        return self.tokens if cut is None else _count(cut.log.removesuffix(SEGMENT_END).replace(SEGMENT_END, b","))
 
     def seam(self, reasoning: ReasoningFacts | None, stops: Iterable[str] = ()) -> Seam | None:
         """Where the stream goes on, if it broke now. None: so much text was held back that nobody can say."""
@@ -128,13 +145,14 @@ class Journal:
             return None
         ids = cut.log.removesuffix(SEGMENT_END).replace(SEGMENT_END, b",")
         return Seam(
-            ids=ids, tokens=ids.count(b",") + 1 if ids else 0, reasoning=reasoning_at(ids, reasoning),
+            ids=ids, tokens=_count(ids), reasoning=reasoning_at(ids, reasoning),
             text=_unescaped(self._text).removesuffix(cut.repeat.content), repeat=cut.repeat,
             calls=self._calls - (half is not None), half_call=half,
             had_text=self._had_text or any(map(has_text, self.recent)), was_counted=self.tokens > 0)
 
     def go_on(self, seam: Seam) -> None:
         """The stream goes on behind `seam`: what was not committed is generated, and counted, again."""
+        self._before = self.last
         self._had_text = seam.had_text
         self._repeat = seam.repeat
         self.log[:] = seam.ids + SEGMENT_END if seam.ids else b""
@@ -251,11 +269,6 @@ def is_json_object(text: str) -> bool:
         return False
 
 
-def count_ids(log: bytes | bytearray) -> int:
-    """How many ids a log holds: `12]5,9]` holds three. No segment of a log is empty."""
-    return log.count(b",") + log.count(SEGMENT_END)
-
-
 def reasoning_at(ids: bytes, facts: ReasoningFacts | None) -> Reasoning:
     """Where an answer stands after these ids."""
     if facts is None or not facts.end_ids:
@@ -267,6 +280,10 @@ def reasoning_at(ids: bytes, facts: ReasoningFacts | None) -> Reasoning:
     if opened >= 0:
         return Reasoning.INSIDE if facts.starts_inside else Reasoning.OPENED
     return Reasoning.INSIDE if facts.starts_inside else Reasoning.NONE
+
+
+def _count(ids: bytes) -> int:
+    return ids.count(b",") + 1 if ids else 0
 
 
 def _needle(ids: Sequence[int]) -> bytes:

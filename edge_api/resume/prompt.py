@@ -65,3 +65,10 @@ def read_event(event: bytes) -> PromptIds:
     if not _is_ids(ids):
         raise NoAnswer("the prompt's ids are not as expected", 200)
     return PromptIds(ids, ids.count(b",") + 1)
+
+
+def written_ids(prompt: msgspec.Raw) -> bytes | None:
+    """The ids of a prompt that its client wrote as ids; none if it did not."""
+    listed = bytes(prompt).translate(None, b" \t\r\n")
+    ids = listed[1:-1]
+    return ids if listed.startswith(b"[") and _is_ids(ids) else None

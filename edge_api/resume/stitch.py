@@ -20,6 +20,7 @@ Values = dict[str, msgspec.Raw]
 IDENTITY = ("id", "created", "model", "system_fingerprint")
 LAST_KEYS = ("usage", "nvext")
 NULL = msgspec.Raw(b"null")
+DONE_EVENT = b"data: [DONE]\n\n"
 
 _decode_object = json.Decoder(Values).decode
 _decode_objects = json.Decoder(list[Values]).decode
@@ -160,6 +161,20 @@ class Stitch:
             usage["completion_tokens_details"] = {
                 **(usage.get("completion_tokens_details") or {}), "reasoning_tokens": before + after}
         return _raw(usage)
+
+
+def closing(first: bytes, usage: bytes, tokens: int) -> bytes:
+    """The events that end a stream whose token limit was reached when it broke: nothing is left to generate."""
+    known = _read(first)
+    head = {name: value for name, value in known.items() if name not in ("choices", *LAST_KEYS)}
+    told = json.decode(known.get("choices", b"[]"), type=list[Values])
+    empty: dict[str, Any] = {"text": ""} if told and "text" in told[0] else {"delta": {}}
+    events: list[dict[str, Any]] = [{**head, "choices": [{"index": 0, **empty, "finish_reason": "length"}]}]
+    if usage:
+        counts = _decode_usage(usage)
+        total = counts.get("prompt_tokens", 0) + tokens
+        events.append({**head, "choices": [], "usage": counts | {"completion_tokens": tokens, "total_tokens": total}})
+    return b"".join(b"data: " + json.encode(event) + sse.EVENT_END for event in events) + DONE_EVENT
 
 
 def unheard(said: str, heard: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ from edge_api.resume.journal import (
     Reasoning,
     Said,
     Watch,
-    count_ids,
     has_text,
     is_json_object,
     reasoning_at,
@@ -38,11 +37,28 @@ def seam_ids(journal: Journal, stops: tuple[str, ...] = ()) -> bytes:
     return seam.ids
 
 
-@pytest.mark.parametrize(("log", "count"), [
-    (b"", 0), (b"12]", 1), (b"12]5,9]", 3), (b"1]2]3]", 3),
-])
-def test_ids_are_counted_in_the_log(log: bytes, count: int) -> None:
-    assert count_ids(log) == count
+@pytest.mark.parametrize(("ids", "count"), [([[]], 0), ([[12]], 1), ([[12], [], [5, 9]], 3), ([[1], [2], [3]], 3)])
+def test_ids_are_counted(ids: list[list[int]], count: int) -> None:
+    journal = Journal()
+    for some in ids:
+        journal.note_ids(some)
+    assert journal.tokens == count
+
+
+def test_only_ids_that_gave_text_are_delivered() -> None:
+    journal = fed(Journal(), chat([1], content="a"), chat([2]))
+    assert (journal.tokens, journal.committed_tokens) == (2, 1)
+    assert fed(journal, *(chat([2]) for _ in range(RING))).committed_tokens == 2 + RING
+
+
+def test_the_newest_event_stays_known_over_a_break() -> None:
+    journal = fed(Journal(), chat([1], content="a"))
+    seam = journal.seam(None)
+    assert seam is not None
+    journal.go_on(seam)
+    assert journal.last == chat([1], content="a")
+    assert fed(journal, chat([2], content="b")).last == chat([2], content="b")
+    assert Journal().last == b""
 
 
 def test_ids_whose_text_was_sent_are_committed() -> None:

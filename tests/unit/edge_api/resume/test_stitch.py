@@ -7,7 +7,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from edge_api.resume.journal import Call, Reasoning, Said, Seam
-from edge_api.resume.stitch import BadContinuation, Stitch, unheard
+from edge_api.resume.stitch import BadContinuation, Stitch, closing, unheard
 from tests.unit.edge_api.resume.events import call, chat, completion
 
 SEAM = Seam(ids=b"7,8,9", tokens=3, had_text=True, was_counted=True)
@@ -190,6 +190,20 @@ def test_other_text_than_the_client_has_is_refused() -> None:
 def test_an_end_before_the_clients_own_is_refused() -> None:
     with pytest.raises(BadContinuation):
         stitch(REPEAT).take(chat([2], content="the", finish="stop"))
+
+
+def test_an_answer_at_its_limit_is_closed_by_the_edge() -> None:
+    finish, usage, done, rest = closing(chat([1], content="a"), json.encode(FIRST), 3).split(b"\n\n")
+    assert parsed(finish)["choices"] == [{"index": 0, "delta": {}, "finish_reason": "length"}]
+    assert parsed(finish)["id"] == parsed(usage)["id"] == "chatcmpl-a"
+    assert parsed(usage)["usage"] == {**FIRST, "completion_tokens": 3, "total_tokens": 13}
+    assert (done, rest) == (b"data: [DONE]", b"")
+
+
+def test_a_completion_at_its_limit_is_closed_as_one() -> None:
+    finish, done, rest = closing(completion("a", [1]), b"", 1).split(b"\n\n")
+    assert parsed(finish)["choices"] == [{"index": 0, "text": "", "finish_reason": "length"}]
+    assert (done, rest) == (b"data: [DONE]", b"")
 
 
 @pytest.mark.parametrize(("said", "heard", "new", "left"), [

@@ -1,0 +1,158 @@
+"""Takes a broken stream to another datacenter: judged, given a place, its prompt's ids and grammar asked for, its
+request written. What then has to be sent, and how the answer is to be read, is a `Continuation`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from control_plane.contracts.deployment import EngineFacts
+from edge_api.dialects.base import Upstream
+from edge_api.hot.fields import NOTHING
+from edge_api.resume import arguments, demand, eligibility, grammar, plan, stitch
+from edge_api.resume.ask import NoAnswer
+from edge_api.resume.demand import Constraint, Demand, Unreadable
+from edge_api.resume.eligibility import Verdict
+from edge_api.resume.journal import Journal, Seam
+from edge_api.resume.prompt import prompt_ids, written_ids
+from edge_api.resume.spread import NoPlace, Slot, Spread
+from edge_api.resume.stitch import BadContinuation, Stitch
+from edge_api.routing.table import Route
+from edge_api.upstream.pool import UpstreamPool
+
+AT_ONCE = 32
+MAX_WAITING = 2_000
+WAIT_S = 20.0
+PAUSE_S = 0.1
+PROMPT_DEADLINE_S = 10.0
+GRAMMAR_DEADLINE_S = 5.0
+ANYWHERE_ELSE = frozenset({Verdict.OTHER_ENGINE, Verdict.NO_GRAMMAR})
+DISAGREES = b'data: {"error":{"message":"the continuation does not fit","code":"continuation"}}\n\n'
+
+log = structlog.get_logger()
+
+
+class NotResumed(Exception):
+    """The stream does not go on there. `reason` is a word for metrics; `elsewhere`: another datacenter may do."""
+
+    def __init__(self, reason: str, elsewhere: bool) -> None:
+        super().__init__(reason)
+        self.reason, self.elsewhere = reason, elsewhere
+
+
+class Break(NamedTuple):
+    """A stream that broke. `sent` is the body of its first attempt, `usage` the newest that it told (bytes of JSON, may
+    be empty), `here` the engine that it came from last."""
+
+    request_id: str
+    sent: bytes
+    upstream: Upstream
+    journal: Journal
+    usage: bytes
+    here: EngineFacts
+    strict_seed: bool
+
+
+class Continuation:
+    """What goes on with a stream. With an empty `body` nothing is to be sent: `events` end the stream. `delivered` is
+    how many tokens the client has."""
+
+    __slots__ = ("_begun", "_slot", "_stitch", "body", "delivered", "events")
+
+    def __init__(self, body: bytes, delivered: int, stitched: Stitch | None = None, slot: Slot | None = None,
+                 events: bytes = b"") -> None:
+        self.body, self.delivered, self.events = body, delivered, events
+        self._stitch, self._slot = stitched, slot
+        self._begun: Callable[[], None] | None = None
+
+    def when_begun(self, call: Callable[[], None]) -> None:
+        """Calls once, when the first new event is there."""
+        self._begun = call
+
+    def rewrite(self, event: bytes) -> bytes:
+        """An event of the continuation as one of the stream. One that does not fit becomes an error, so that the stream
+        is tried again or ends honestly."""
+        if self._stitch is None:
+            return event
+        try:
+            out = self._stitch.take(event)
+        except BadContinuation as error:
+            log.warning("continuation_refused", reason=str(error))
+            out = DISAGREES
+        if self._begun is not None and b'"choices"' in out:
+            call, self._begun = self._begun, None
+            self.leave()
+            call()
+        return out
+
+    def leave(self) -> None:
+        """Gives the place in the datacenter's queue up."""
+        if self._slot is not None:
+            self._slot.leave()
+
+
+class Resumer:
+    """Owns the places in each datacenter. One for each edge process."""
+
+    def __init__(self, pool: UpstreamPool, spread: Spread | None = None) -> None:
+        self._pool = pool
+        self._spread = spread or Spread(AT_ONCE, MAX_WAITING, WAIT_S, PAUSE_S)
+
+    async def go_on(self, broken: Break, route: Route) -> Continuation:
+        """How the stream goes on in that datacenter. Its journal is at the seam then.
+
+        Raises:
+            NotResumed: it does not.
+        """
+        try:
+            asked = demand.read(broken.sent)
+            seam = broken.journal.seam(broken.here.reasoning, asked.stops)
+            verdict = eligibility.judge(asked, seam, broken.here, route.engine, broken.strict_seed)
+            if verdict not in eligibility.GOES_ON or seam is None:
+                raise NotResumed(verdict, verdict in ANYWHERE_ELSE)
+            if verdict is Verdict.COMPLETE:
+                return self._complete(broken, seam)
+            return await self._continue(broken, route, asked, seam, verdict)
+        except (Unreadable, msgspec.DecodeError):
+            raise NotResumed(Verdict.UNREADABLE, elsewhere=False) from None
+        except NoAnswer as error:
+            log.warning("resume_unanswered", datacenter=route.datacenter_id, status=error.status, reason=str(error))
+            raise NotResumed("no_answer", elsewhere=True) from None
+        except NoPlace:
+            raise NotResumed("no_place", elsewhere=True) from None
+
+    def _complete(self, broken: Break, seam: Seam) -> Continuation:
+        first = broken.journal.last
+        broken.journal.go_on(seam)
+        return Continuation(b"", seam.tokens, events=stitch.closing(first, broken.usage, seam.tokens))
+
+    async def _continue(self, broken: Break, route: Route, asked: Demand, seam: Seam, verdict: Verdict) -> Continuation:
+        slot = await self._spread.enter(route.datacenter_id)
+        try:
+            body = broken.sent
+            if verdict is not Verdict.RESEND:
+                ids = await self._prompt_ids(broken, route, asked)
+                left = await self._grammar_left(route, asked, seam, verdict)
+                body = plan.continuation(broken.sent, broken.upstream, asked, seam, verdict, ids, left)
+            stitched = Stitch(broken.journal.last, broken.usage, seam, arguments.schemas(asked))
+        except BaseException:  # whoever is cancelled must not keep the place
+            slot.leave()
+            raise
+        broken.journal.go_on(seam)
+        return Continuation(body, seam.tokens, stitched, slot)
+
+    async def _prompt_ids(self, broken: Break, route: Route, asked: Demand) -> bytes:
+        known = written_ids(asked.prompt)
+        if known is not None:
+            return known
+        name = f"x-request-id: {broken.request_id}.p\r\n".encode()
+        answer = await prompt_ids(self._pool, route.address, broken.upstream, broken.sent, PROMPT_DEADLINE_S, name)
+        return answer.ids
+
+    async def _grammar_left(self, route: Route, asked: Demand, seam: Seam, verdict: Verdict) -> str:
+        if verdict is not Verdict.CONSTRAIN or route.engine.grammar_url is None:
+            return ""
+        constraint = asked.constraint() or Constraint("tools", NOTHING)
+        return await grammar.residual(self._pool, route.engine.grammar_url, constraint, seam.text, GRAMMAR_DEADLINE_S)
