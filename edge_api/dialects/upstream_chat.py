@@ -135,6 +135,7 @@ class Chat(msgspec.Struct, omit_defaults=True, kw_only=True):
     top_p: float | UnsetType = UNSET
     top_k: int | UnsetType = UNSET
     stop: list[str] | UnsetType = UNSET
+    include_stop_str_in_output: bool | UnsetType = UNSET
     logprobs: bool | UnsetType = UNSET
     top_logprobs: int | UnsetType = UNSET
     tools: list[Tool] | UnsetType = UNSET
@@ -191,12 +192,9 @@ class Logprobs(msgspec.Struct, gc=False):
 
 
 class Choice(msgspec.Struct, gc=False):
-    """`stop_reason` is the stop string that ended it, where the engine says so."""
-
     delta: Delta | None = None
     message: Delta | None = None
     finish_reason: str | None = None
-    stop_reason: str | int | None = None
     logprobs: Logprobs | None = None
 
 

@@ -1,12 +1,13 @@
 """Tells a chat answer as a message: its blocks, why it stopped, what it used."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, json
 
+from edge_api.dialects.messages.stops import StopWatch
 from edge_api.dialects.turn import Part, PartKind, Turn, is_json_object
-from edge_api.dialects.upstream_chat import NO_USAGE, ChatAnswer, ChatUsage, Choice, read_answer
+from edge_api.dialects.upstream_chat import NO_USAGE, ChatAnswer, ChatUsage, Choice, Delta, read_answer
 
 NO_INPUT = Raw(b"{}")
 
@@ -62,6 +63,15 @@ class Message(msgspec.Struct):
     role: Literal["assistant"] = "assistant"
 
 
+class Manner(NamedTuple):
+    """What of a request its answer depends on: the model's name as it was asked for, whether reasoning is left out, and
+    what the client's stop strings are."""
+
+    model: str
+    hides_thinking: bool
+    stops: tuple[str, ...]
+
+
 class Stop(msgspec.Struct):
     """Why a message ended; `stop_sequence` is the client's own string that ended it."""
 
@@ -73,7 +83,7 @@ def message_id(request_id_hex: str) -> str:
     return f"msg_{request_id_hex}"
 
 
-def tell_answer(body: bytes, request_id_hex: str, model: str, hides_thinking: bool) -> bytes:
+def tell_answer(body: bytes, request_id_hex: str, manner: Manner) -> bytes:
     """A whole chat answer as a message.
 
     Raises:
@@ -81,14 +91,14 @@ def tell_answer(body: bytes, request_id_hex: str, model: str, hides_thinking: bo
     """
     answer = read_answer(body)
     choice = answer.choices[0] if answer.choices else Choice()
-    turn = Turn()
-    if choice.message is not None:
-        turn.take(choice.message)
+    turn, watch = Turn(), StopWatch(manner.stops)
+    for delta in watch.take(choice.message or Delta()) + watch.finish(choice.finish_reason):
+        turn.take(delta)
     turn.finish()
     blocks = [block_of(part, at, request_id_hex) for at, part in enumerate(turn.parts)
-              if not (hides_thinking and part.kind is PartKind.REASONING)]
-    stop = stop_of(choice, turn)
-    return json.encode(Message(message_id(request_id_hex), model, blocks, stop.stop_reason, stop.stop_sequence,
+              if not (manner.hides_thinking and part.kind is PartKind.REASONING)]
+    stop = stop_of(choice, watch, turn)
+    return json.encode(Message(message_id(request_id_hex), manner.model, blocks, stop.stop_reason, stop.stop_sequence,
                                usage_of(answer.usage or NO_USAGE, answer)))
 
 
@@ -106,16 +116,16 @@ def call_id_of(part: Part, at: int, request_id_hex: str) -> str:
     return part.call_id or f"toolu_{request_id_hex}_{at}"
 
 
-def stop_of(choice: Choice, turn: Turn) -> Stop:
+def stop_of(choice: Choice, watch: StopWatch, turn: Turn) -> Stop:
     """Why the turn ended. A turn with calls that was not cut waits for their results, whatever the engine calls it."""
     if choice.finish_reason == "length":
         return Stop("max_tokens")
     if choice.finish_reason == "content_filter":
         return Stop("refusal")
+    if watch.found is not None:
+        return Stop("stop_sequence", watch.found)
     if turn.has_calls:
         return Stop("tool_use")
-    if isinstance(choice.stop_reason, str):
-        return Stop("stop_sequence", choice.stop_reason)
     return Stop("end_turn")
 
 

@@ -1,7 +1,6 @@
 """The Messages dialect, and the counting of a message's tokens."""
 
 from collections.abc import Mapping
-from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -10,7 +9,7 @@ from msgspec import json
 from edge_api.dialects.base import Asked
 from edge_api.dialects.messages.answer import tell_answer
 from edge_api.dialects.messages.errors import error_body, status_of
-from edge_api.dialects.messages.request import hides_thinking, translate
+from edge_api.dialects.messages.request import manner_of, translate
 from edge_api.dialects.messages.shapes import CountRequest, MessagesRequest
 from edge_api.dialects.messages.stream import MessagesVoice
 from edge_api.dialects.strict import read_strictly
@@ -28,9 +27,9 @@ class Messages:
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], request_id: UUID) -> Asked:
         asked = read_strictly(_decoder, body)
-        told = (asked.model, hides_thinking(asked))  # the model's name as it was asked for
-        return asked_of(translate(asked), partial(MessagesVoice, request_id, *told),
-                        lambda answer: tell_answer(answer, request_id.hex, *told))
+        manner = manner_of(asked)
+        return asked_of(translate(asked), lambda: MessagesVoice(request_id, manner),
+                        lambda answer: tell_answer(answer, request_id.hex, manner))
 
     def refusal(self, refused: Refusal, request_id: UUID) -> tuple[int, bytes]:
         return status_of(refused), error_body(refused, request_id)

@@ -6,6 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from edge_api import errors
 from edge_api.dialects import upstream_chat as chat
+from edge_api.dialects.messages.answer import Manner
 from edge_api.dialects.messages.shapes import (
     Counted,
     CountRequest,
@@ -53,6 +54,7 @@ def translate(asked: MessagesRequest | CountRequest) -> chat.Chat:
         top_p=given(asked.top_p),
         top_k=given(asked.top_k),
         stop=asked.stop_sequences or UNSET,
+        include_stop_str_in_output=bool(asked.stop_sequences) or UNSET,
         tools=_tools(asked),
         tool_choice=_tool_choice(asked),
         parallel_tool_calls=False if asked.tools and _wants_one_call(asked) else UNSET,
@@ -66,9 +68,10 @@ def translate(asked: MessagesRequest | CountRequest) -> chat.Chat:
     )
 
 
-def hides_thinking(asked: Counted) -> bool:
-    """Whether the client wants none of the model's reasoning."""
-    return asked.thinking is not None and asked.thinking.display == "omitted"
+def manner_of(asked: Counted) -> Manner:
+    """How the client wants to be told."""
+    return Manner(asked.model, asked.thinking is not None and asked.thinking.display == "omitted",
+                  tuple(stop for stop in asked.stop_sequences or () if stop))
 
 
 def _check(asked: MessagesRequest | CountRequest) -> None:

@@ -9,6 +9,7 @@ from edge_api.dialects.base import ChunkHead
 from edge_api.dialects.messages.answer import (
     NO_INPUT,
     Block,
+    Manner,
     Message,
     TextBlock,
     ThinkingBlock,
@@ -19,6 +20,7 @@ from edge_api.dialects.messages.answer import (
     usage_of,
 )
 from edge_api.dialects.messages.errors import error_body
+from edge_api.dialects.messages.stops import StopWatch
 from edge_api.dialects.turn import Change, Part, PartKind, Step, Turn
 from edge_api.dialects.upstream_chat import NO_USAGE, ChatAnswer, Choice, Delta, read_events
 from edge_api.errors import Refusal
@@ -35,9 +37,9 @@ class MessagesVoice:
     keep_alive = PING
     is_plain = False
 
-    def __init__(self, request_id: UUID, model: str, hides_thinking: bool) -> None:
-        self._request_id, self._model, self._hides_thinking = request_id, model, hides_thinking
-        self._turn = Turn()
+    def __init__(self, request_id: UUID, manner: Manner) -> None:
+        self._request_id, self._manner = request_id, manner
+        self._turn, self._watch = Turn(), StopWatch(manner.stops)
         self._index = -1  # of the block that is open
         self._has_started = self._is_broken = False
         self._last = Choice()
@@ -64,8 +66,10 @@ class MessagesVoice:
         out = [told]
         if not self._has_started:
             self._take(ChatAnswer(), out)
+        for delta in self._watch.finish(self._last.finish_reason):
+            self._render(self._turn.take(delta), out)
         self._render(self._turn.finish(), out)
-        out.append(_event("message_delta", delta=stop_of(self._last, self._turn),
+        out.append(_event("message_delta", delta=stop_of(self._last, self._watch, self._turn),
                           usage=usage_of(self._usage, ChatAnswer(service_tier=self._tier))))
         out.append(_event("message_stop"))
         return b"".join(out)
@@ -79,16 +83,17 @@ class MessagesVoice:
         if not self._has_started:
             self._has_started = True
             out.append(_event("message_start", message=Message(
-                message_id(self._request_id.hex), self._model, [], None, None, usage_of(self._usage, answer))))
+                message_id(self._request_id.hex), self._manner.model, [], None, None, usage_of(self._usage, answer))))
         if answer.choices:
             choice = answer.choices[0]
             if choice.finish_reason:
                 self._last = choice
-            self._render(self._turn.take(choice.delta or Delta()), out)
+            for delta in self._watch.take(choice.delta or Delta()):
+                self._render(self._turn.take(delta), out)
 
     def _render(self, steps: list[Step], out: list[bytes]) -> None:
         for change, part, piece in steps:
-            if self._hides_thinking and part.kind is PartKind.REASONING:
+            if self._manner.hides_thinking and part.kind is PartKind.REASONING:
                 continue
             if change is Change.OPENED:
                 self._index += 1

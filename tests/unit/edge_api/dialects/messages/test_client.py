@@ -150,18 +150,35 @@ def test_hidden_thinking_is_not_told(edge: SmallEdge, client: anthropic.Anthropi
     assert [block.type for block in client.messages.create(**ASK, **hidden).content] == ["text"]
 
 
-@pytest.mark.parametrize(("finish_reason", "choice", "stop_reason", "stop_sequence"), [
-    ("stop", {}, "end_turn", None), ("length", {}, "max_tokens", None), ("content_filter", {}, "refusal", None),
-    ("stop", {"stop_reason": "END"}, "stop_sequence", "END"), ("stop", {"stop_reason": 151336}, "end_turn", None),
-])
-def test_why_it_stopped(edge: SmallEdge, client: anthropic.Anthropic, finish_reason: str, choice: dict[str, Any],
-                        stop_reason: str, stop_sequence: str | None) -> None:
-    edge.says = stream(chunk({"content": "x"}), chunk({}, finish_reason, **choice))
+@pytest.mark.parametrize(("finish_reason", "stop_reason"), [
+    ("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal")])
+def test_why_it_stopped(edge: SmallEdge, client: anthropic.Anthropic, finish_reason: str, stop_reason: str) -> None:
+    edge.says = stream(chunk({"content": "x"}), chunk({}, finish_reason))
     streamed = final(client)
-    edge.says = answer({"content": "x"}, finish_reason, **choice)
+    edge.says = answer({"content": "x"}, finish_reason)
     unary = client.messages.create(**ASK)
-    assert (streamed.stop_reason, streamed.stop_sequence) == (stop_reason, stop_sequence)
-    assert (unary.stop_reason, unary.stop_sequence) == (stop_reason, stop_sequence)
+    assert (streamed.stop_reason, streamed.stop_sequence) == (stop_reason, None)
+    assert (unary.stop_reason, unary.stop_sequence) == (stop_reason, None)
+
+
+@pytest.mark.parametrize(("text", "finish_reason", "left", "stop_reason", "found"), [
+    ("Paris. END", "stop", "Paris. ", "stop_sequence", "END"), ("Paris. EN", "stop", "Paris. EN", "end_turn", None),
+    ("Paris. EN", "length", "Paris. EN", "max_tokens", None)])
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_a_stop_string_is_named_and_left_out(
+        edge: SmallEdge, client: anthropic.Anthropic, text: str, size: int, finish_reason: str, left: str,
+        stop_reason: str, found: str | None) -> None:
+    stops: Any = {"stop_sequences": ["nothing", "END"]}
+    edge.says = stream(*(chunk({"content": text[at:at + size]}) for at in range(0, len(text), size)),
+                       chunk({}, finish_reason))
+    streamed = final(client, **stops)
+    edge.says = answer({"content": text}, finish_reason)
+    unary = client.messages.create(**ASK, **stops)
+    for message in streamed, unary:
+        assert [block.to_dict() for block in message.content] == [{"type": "text", "text": left}]
+        assert (message.stop_reason, message.stop_sequence) == (stop_reason, found)
+    assert edge.upstream["stop"] == ["nothing", "END"]
+    assert edge.upstream["include_stop_str_in_output"] is True
 
 
 def test_a_named_call_waits_for_its_result_though_engines_say_stop(edge: SmallEdge,
