@@ -1,11 +1,11 @@
-"""The edge's cold routes: models, health, readiness, metrics. What is hot never gets here.
+"""The edge's cold routes: models, accounts, health, readiness, metrics. What is hot never gets here.
 
 Every error is OpenAI-shaped and every answer has an `x-request-id`, whatever the path.
 """
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -15,17 +15,20 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from control_plane.contracts import ids
+from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.version import RELEASE
 from edge_api import errors
+from edge_api.account.desk import AccountDesk
+from edge_api.account.routes import BILLED_TEAM, account_routes
 from edge_api.errors import Refusal
-from edge_api.listing import describe, list_models
+from edge_api.listings.quality import Quality
 from edge_api.metrics import Metrics
+from edge_api.model_routes import READ, model_routes
 from edge_api.open_requests import OpenRequests
 from edge_api.routing.table import RoutingTable
 from edge_api.snapshot.holder import TableHolder
 
 PREFIXES = ("/v1", "/api/v1")
-READ = ["GET", "HEAD"]
 
 log = structlog.get_logger()
 
@@ -33,13 +36,16 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class ColdParts:
     """What the cold routes read. `problem` says what keeps this edge from its control plane, empty if nothing does;
-    `hot_routes` are the paths that the protocol serves itself, by POST."""
+    `hot_routes` are the paths that the protocol serves itself, by POST. Without an `account` desk, for want of a
+    control plane to ask, there are no routes about keys. `quality` is told of every usage record."""
 
     holder: TableHolder
     open_requests: OpenRequests
     metrics: Metrics
     problem: Callable[[], str]
     hot_routes: Iterable[str]
+    account: AccountDesk | None = None
+    quality: Quality = field(default_factory=lambda: Quality(SystemClock()))
 
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -49,28 +55,12 @@ def build_app(parts: ColdParts, lifespan: Lifespan | None = None) -> ASGIApp:
     """The ASGI app of the cold routes."""
     app = FastAPI(title="Meridian", version=RELEASE, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     for prefix in PREFIXES:
-        app.include_router(_models(parts), prefix=prefix)
+        app.include_router(model_routes(lambda: _table(parts), parts.quality), prefix=prefix)
+        if parts.account is not None:
+            app.include_router(account_routes(parts.account), prefix=prefix)
     app.include_router(_health(parts))
     _install_errors(app, parts)
     return RequestIds(app)
-
-
-def _models(parts: ColdParts) -> APIRouter:
-    router = APIRouter()
-
-    @router.api_route("/models", methods=READ)
-    async def models() -> dict[str, Any]:
-        return list_models(_table(parts))
-
-    @router.api_route("/models/{model_id:path}", methods=READ)
-    async def model(model_id: str) -> dict[str, Any]:
-        found = _table(parts).models.get(model_id)
-        if found is None:
-            raise Refusal(errors.MODEL_NOT_FOUND, f"the model {model_id!r} does not exist; GET /v1/models lists all",
-                          param="model")
-        return describe(found)
-
-    return router
 
 
 def _health(parts: ColdParts) -> APIRouter:
@@ -105,7 +95,8 @@ def _table(parts: ColdParts) -> RoutingTable:
 
 def _install_errors(app: FastAPI, parts: ColdParts) -> None:
     hot = sorted(parts.hot_routes)
-    offered = ", ".join([*(f"POST {path}" for path in hot), "GET /v1/models", "GET /v1/models/{model}"])
+    read = ["/v1/models", "/v1/models/{model}", *(["/v1/key", "/v1/credits", "/v1/generation"] if parts.account else [])]
+    offered = ", ".join([*(f"POST {path}" for path in hot), *(f"GET {path}" for path in read)])
 
     async def on_refusal(request: Request, refusal: Exception) -> Response:
         if not isinstance(refusal, Refusal):
@@ -137,7 +128,8 @@ def _answer(refusal: Refusal, extra: dict[str, str] | None = None) -> Response:
 
 
 class RequestIds:
-    """Names every answer, outermost, so that the answer to a fault is named, too."""
+    """Names every answer, outermost, so that the answer to a fault is named, too; and once a key was believed, the team
+    that it bills."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -150,7 +142,11 @@ class RequestIds:
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id)]
+                # Anthropic's SDK reads `request-id`, OpenAI's `x-request-id`.
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id),
+                                      (b"request-id", request_id)]
+                if BILLED_TEAM in scope:
+                    message["headers"].append((b"x-billed-team", scope[BILLED_TEAM].encode()))
             await send(message)
 
         await self._app(scope, receive, named)
