@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.snapshot import Snapshot, SnapshotModel, SnapshotRoute, TrafficState
+from edge_api.admission.estimate import Tariff, tariff
 from edge_api.upstream.pool import Address
 
 NO_FACTS = EngineFacts()
@@ -58,6 +59,10 @@ class RoutedModel:
     unroutable_reason: str | None
     listing: SnapshotModel
     default_max_tokens: int | None = None
+    tariff: Tariff = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tariff", tariff(self.price))
 
 
 @dataclass(frozen=True, slots=True)

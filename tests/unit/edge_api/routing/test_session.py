@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_api.hot.fields import ChatFields
-from edge_api.routing.session import session_key
+from edge_api.routing.session import parent_key, session_key
 
 SYSTEM = {"role": "system", "content": "You are terse."}
 USER = {"role": "user", "content": "Name a river."}
@@ -51,6 +51,17 @@ def test_prose_about_assistants_does_not_end_the_opening() -> None:
     assert key([SYSTEM, first]) != key([SYSTEM, second])
 
 
+def test_other_tools_are_another_session() -> None:
+    read, write = ({"type": "function", "function": {"name": name}} for name in ("read", "write"))
+    openings = [key([USER]), key([USER], tools=[read]), key([USER], tools=[read, write]), key([USER], tools=[write])]
+    assert len(set(openings)) == 4
+
+
+def test_the_same_tools_are_the_same_session_in_every_turn() -> None:
+    tools = [{"type": "function", "function": {"name": "read", "description": "x" * 9_000}}]
+    assert key([USER], tools=tools) == key([USER, ANSWER, MORE], tools=tools)
+
+
 def test_another_model_is_another_session() -> None:
     assert key([USER]) != key([USER], model="sim/other")
 
@@ -62,8 +73,10 @@ def test_teams_never_share_a_key() -> None:
 
 @pytest.mark.parametrize("field", ["prompt_cache_key", "session_id"])
 def test_a_named_session_is_the_same_whatever_is_said(field: str) -> None:
-    assert key([USER], **{field: "s-1"}) == key([MORE, ANSWER], **{field: "s-1"})
-    assert key([USER], **{field: "s-1"}) != key([USER], **{field: "s-2"})
+    first: dict[str, Any] = {field: "s-1"}
+    second: dict[str, Any] = {field: "s-2"}
+    assert key([USER], **first) == key([MORE, ANSWER], **first)
+    assert key([USER], **first) != key([USER], **second)
 
 
 @pytest.mark.parametrize("header", [
@@ -91,3 +104,26 @@ def test_a_key_is_short_and_plain_whatever_the_client_sends(name: str, question:
     made = key([{"role": "user", "content": question}], prompt_cache_key=name)
     assert len(made) == 32
     assert made.isalnum()
+
+
+def test_an_agents_helper_has_a_session_of_its_own_and_a_parent() -> None:
+    main = {b"x-claude-code-session-id": b"s-1", b"x-claude-code-agent-id": b"main"}
+    part = {b"x-claude-code-session-id": b"s-1", b"x-claude-code-agent-id": b"part",
+            b"x-claude-code-parent-agent-id": b"main"}
+    assert key([USER], part) != key([USER], main)
+    assert parent_key(part, "team_1") == key([USER], main)
+
+
+@pytest.mark.parametrize("header", [b"x-parent-session-id", b"x-dynamo-parent-session-id"])
+def test_a_parent_is_the_session_of_that_name(header: bytes) -> None:
+    assert parent_key({header: b"s-1"}, "team_1") == key([USER], {b"x-session-id": b"s-1"})
+
+
+@pytest.mark.parametrize("headers", [{}, {b"x-session-id": b"s-1"}, {b"x-parent-session-id": b""}])
+def test_most_sessions_have_no_parent(headers: dict[bytes, bytes]) -> None:
+    assert parent_key(headers, "team_1") == ""
+
+
+def test_parents_are_never_shared_between_teams() -> None:
+    headers = {b"x-parent-session-id": b"s-1"}
+    assert parent_key(headers, "team_1") != parent_key(headers, "team_2")
