@@ -2,11 +2,13 @@
 datacenters of the snapshot, kinds of failure; never a key, a team or anything that a client sent.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from edge_api.tallies import Spread, Tally
 
 TTFT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+SEAM_BUCKETS_S = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.5, 5.0, 10.0, 20.0, 30.0)
 
 
 class Metrics:
@@ -37,6 +39,15 @@ class Metrics:
         """A request goes to another datacenter."""
         self.retries.inc()
 
+    def not_resumed(self, reason: str) -> None:
+        """A broken stream could not go on."""
+        self.resumes.labels(reason).inc()
+
+    def resumed(self, gap_s: float) -> None:
+        """A broken stream goes on elsewhere."""
+        self.resumes.labels("resumed").inc()
+        self.seam_gap_s.observe(gap_s)
+
     def unsettled(self) -> None:
         """A usage record could not be written; its `open` frame stays."""
         self.unsettled_requests.inc()
@@ -55,6 +66,12 @@ class Metrics:
             ["datacenter", "kind"], registry=self.registry)
         self.retries = Counter(
             "meridian_edge_retries_total", "Requests sent to another datacenter.", registry=self.registry)
+        self.resumes = Counter(
+            "meridian_edge_resumes_total", "Streams that broke after their first event: resumed, or why not.",
+            ["result"], registry=self.registry)
+        self.seam_gap_s = Histogram(
+            "meridian_edge_seam_gap_seconds", "From the break of a stream to its first new event.",
+            buckets=SEAM_BUCKETS_S, registry=self.registry)
         self.ejections = Counter(
             "meridian_edge_ejections_total", "Datacenters ejected by this edge.", ["datacenter"],
             registry=self.registry)

@@ -37,6 +37,18 @@ class Fields(msgspec.Struct, gc=False, kw_only=True):
     provider: msgspec.Raw = NOTHING
     service_tier: str | None = None
     stop: msgspec.Raw = NOTHING
+    response_format: msgspec.Raw = NOTHING
+    guided_json: msgspec.Raw = NOTHING
+    guided_regex: msgspec.Raw = NOTHING
+    guided_grammar: msgspec.Raw = NOTHING
+    guided_choice: msgspec.Raw = NOTHING
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a grammar may rule the answer's text."""
+        return (self.response_format is not NOTHING or self.guided_json is not NOTHING
+                or self.guided_regex is not NOTHING or self.guided_grammar is not NOTHING
+                or self.guided_choice is not NOTHING)
 
     @property
     def limit(self) -> int | None:

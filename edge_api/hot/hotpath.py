@@ -11,6 +11,7 @@ from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.deadlines import Deadlines
 from edge_api.hot.services import Services
 from edge_api.hot.wire import Place, place_of
+from edge_api.resume.resumer import Resumer
 from edge_api.routing.table import Route
 from edge_api.upstream.pool import Address, PoolLimits, UpstreamPool
 
@@ -28,7 +29,7 @@ class Attempting(Protocol):
 
 
 class HotPath:
-    """Owns the upstream connections, the waits of all requests and clients, and the server's own headers as bytes."""
+    """Owns the upstream connections, what goes on elsewhere, the waits of all requests and clients, and the server's own headers as bytes."""
 
     dialects: Mapping[bytes, Dialect] = HOT_ROUTES
 
@@ -38,6 +39,7 @@ class HotPath:
         self.pool = UpstreamPool(PoolLimits(
             connect_timeout_s=limits.connect_timeout_s, idle_s=limits.pool_idle_s, max_idle=limits.pool_max_idle,
             max_open=limits.pool_max_open), services.clock, tls)
+        self.resumer = Resumer(self.pool)
         self.first_byte = Deadlines(limits.first_byte_timeout_s)
         self.head_arrival = Deadlines(limits.header_timeout_s)
         self.body_pause = Deadlines(limits.body_pause_s)

@@ -16,11 +16,12 @@ from control_plane.contracts.usage import MeterSource
 from edge_api.dialects.base import ChunkHead
 from edge_api.hot import sse
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts, cost_of, counts_of, read_usage, with_cost
+from edge_api.resume.journal import NO_IDS, Journal, Watch
 
 USAGE = b',"usage":'
 NVEXT = b',"nvext":'
 TAIL = re.compile(
-    rb'(?:,"usage":(null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?(?:,"nvext":\{"completion_token_ids":\[([0-9,]*)\]\})?\}\n\n\Z')
+    rb'(?:,"usage":(null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?(?:,"nvext":\{"completion_token_ids":\[([0-9,]*\])\})?\}\n\n\Z')
 FINISHED = re.compile(rb'"finish_reason":\s*"([a-z_]+)"')
 DONE = b"[DONE]"
 
@@ -45,18 +46,20 @@ _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class StreamMeter:
-    """One stream's meter. `tokens` counts the ids of the events that were passed on; `error` is why it broke, if so,
-    and `is_cut` whether that is this edge's finding and not the datacenter's word."""
+    """One stream's meter. `journal` holds the ids of the events that were passed on, and `usage` is the newest that
+    came; `error` is why the stream broke, if so, and `is_cut` whether that is this edge's finding and not the
+    datacenter's word."""
 
-    __slots__ = ("_last", "_price", "_usage", "_wants_each", "_wants_last", "error", "has_final_usage", "is_cut",
-                 "is_over", "tokens")
+    __slots__ = ("_log", "_note", "_price", "_wants_each", "_wants_last", "_watch", "error", "has_final_usage",
+                 "is_cut", "is_over", "journal", "usage")
 
-    def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool) -> None:
+    def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool, watch: Watch = Watch.NOTHING) -> None:
         self._price = price
         self._wants_last, self._wants_each = wants_usage, wants_each_usage
-        self._last = b""
-        self._usage = b""
-        self.tokens = 0
+        self.journal = journal = Journal(watch)
+        self._log, self._note = journal.log, journal.recent.append
+        self._watch = journal.watch if watch else None
+        self.usage = b""
         self.has_final_usage = False
         self.is_over = self.is_cut = False
         self.error: UpstreamError | None = None
@@ -72,13 +75,15 @@ class StreamMeter:
         usage, ids = match.groups()
         if (usage is None and b'"usage"' in event) or (ids is None and b'"nvext"' in event):
             return self._rebuilt(event)  # the other one of the two is somewhere else in the chunk
-        if ids:
-            self.tokens += ids.count(b",") + 1
-        elif ids is None and b'"choices":[]' in event:
+        if ids is None and b'"choices":[]' in event:
             return self._final_usage(event, cut, usage)
-        self._last = event
+        if self._watch is not None:
+            self._watch(event)
+        if ids is not None and ids != NO_IDS:
+            self._log += ids
+        self._note(event)
         if usage is not None and usage != b"null":
-            self._usage = usage
+            self.usage = usage
             if self._wants_each:
                 return event if ids is None else event[:match.end(1)] + b"}\n\n"
         return event[:cut] + b"}\n\n"
@@ -86,7 +91,7 @@ class StreamMeter:
     @property
     def has_begun(self) -> bool:
         """Whether a chunk has passed."""
-        return bool(self._last)
+        return bool(self.journal.last)
 
     def fail(self, message: str) -> None:
         """The stream is broken, whatever else comes."""
@@ -100,48 +105,52 @@ class StreamMeter:
 
     def closing_usage(self) -> bytes:
         """The usage event for a client that asked and whose datacenter sent none of its own."""
-        if not self._wants_last or self.has_final_usage or not self._usage:
+        if not self._wants_last or self.has_final_usage or not self.usage:
             return b""
         self.has_final_usage = True
         head = self.head()
         start = json.encode({"id": head.id, "object": "chat.completion.chunk", "created": head.created,
                              "model": head.model, "choices": []})
-        return b"data: " + start[:-1] + USAGE + self._priced(self._usage) + b"}\n\n"
+        return b"data: " + start[:-1] + USAGE + self._priced(self.usage) + b"}\n\n"
 
     def head(self) -> ChunkHead:
         """Identity of the stream's chunks, from the last one that passed."""
         try:
-            return _decode_head(sse.payload(self._last))
+            return _decode_head(sse.payload(self.journal.last))
         except msgspec.DecodeError:
             return ChunkHead()
 
     def finish_reason(self) -> str:
         """The last finish reason that passed, empty if the stream is not finished."""
-        found = FINISHED.search(self._last)
+        found = FINISHED.search(self.journal.last)
         return found[1].decode() if found else ""
 
     def complete_counts(self) -> Counts:
         """What a stream that came to its end used: the engine's figure wins, wherever it rode."""
-        usage = read_usage(self._usage) if self._usage else None
+        usage = read_usage(self.usage) if self.usage else None
         if usage is None:
-            return Counts(0, 0, self.tokens, 0, MeterSource.PROVISIONAL)
+            return Counts(0, 0, self.journal.tokens, 0, MeterSource.PROVISIONAL)
         return counts_of(usage, MeterSource.ENGINE)
 
     def partial_counts(self) -> Counts:
         """What a stream that broke off had delivered: our own count of ids, and the prompt as the engine told it."""
-        usage = read_usage(self._usage) if self._usage else None
-        if usage is None:
-            return UNKNOWN
-        return counts_of(usage, MeterSource.TOKEN_IDS, self.tokens or usage.completion_tokens)
+        return self._counts(self.journal.tokens)
 
     def lost_counts(self) -> Counts:
-        """As `partial_counts`, for a stream that the datacenter broke: without output there is no charge."""
-        counts = self.partial_counts()
+        """As `partial_counts`, for a stream that the datacenter broke: without output there is no charge, nor for
+        tokens whose text was still held back."""
+        counts = self._counts(self.journal.committed_tokens if self.journal.tokens else 0)
         return counts if counts.completion else NOTHING_DELIVERED
+
+    def _counts(self, delivered: int) -> Counts:
+        usage = read_usage(self.usage) if self.usage else None
+        if usage is None:
+            return UNKNOWN
+        return counts_of(usage, MeterSource.TOKEN_IDS, delivered if self.journal.tokens else usage.completion_tokens)
 
     def _final_usage(self, event: bytes, cut: int, usage: bytes) -> bytes:
         if usage != b"null":
-            self._usage = usage
+            self.usage = usage
         if not self._wants_last or usage == b"null":
             return b""
         self.has_final_usage = True
@@ -167,8 +176,13 @@ class StreamMeter:
             return b""  # an annotation of the engine's own, without data
         if b'"error"' in data or b'"usage"' in data or b'"nvext"' in data:
             return self._rebuilt(event)
-        self._last = event
+        self._keep(event)
         return event
+
+    def _keep(self, event: bytes) -> None:
+        if self._watch is not None:
+            self._watch(event)
+        self._note(event)
 
     def _rebuilt(self, event: bytes) -> bytes:
         """The slow way: the chunk's top level taken apart, and what is ours taken out."""
@@ -179,12 +193,14 @@ class StreamMeter:
         error = fields.get("error")
         if error is not None and bytes(error) != b"null":
             return self._failed(bytes(error))
+        is_last = bytes(fields.get("choices", b"")) == b"[]"
+        if not is_last:
+            self._keep(event)
         self._count_extra(fields.pop("nvext", None))
         usage = fields.pop("usage", None)
         raw = b"" if usage is None or bytes(usage) == b"null" else bytes(usage)
         if raw:
-            self._usage = raw
-        is_last = bytes(fields.get("choices", b"")) == b"[]"
+            self.usage = raw
         if is_last and not self._wants_last:
             return b""
         if raw and is_last:
@@ -193,8 +209,6 @@ class StreamMeter:
         elif raw and self._wants_each:
             fields["usage"] = msgspec.Raw(raw)
         rebuilt = b"data: " + json.encode(fields) + sse.EVENT_END
-        if not is_last:
-            self._last = rebuilt
         return rebuilt
 
     def _count_extra(self, raw: msgspec.Raw | None) -> None:
@@ -205,7 +219,7 @@ class StreamMeter:
         except msgspec.DecodeError:
             return
         if extra is not None and extra.completion_token_ids:
-            self.tokens += len(extra.completion_token_ids)
+            self.journal.note_ids(extra.completion_token_ids)
 
     def _failed(self, raw: bytes) -> bytes:
         try:

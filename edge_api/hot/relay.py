@@ -17,7 +17,7 @@ from edge_api.errors import Refusal
 from edge_api.hot import respond
 from edge_api.hot.failure import Failure, FailureKind, judge_stream_error
 from edge_api.hot.meter import StreamMeter
-from edge_api.hot.sse import EventSplitter, EventTooLong
+from edge_api.hot.sse import EventSplitter, EventTooLong, is_whole
 from edge_api.hot.usage import Counts
 from edge_api.upstream.connection import Headers, UpstreamConnection
 
@@ -164,9 +164,7 @@ class StreamRelay:
         if self._is_over:
             return
         rest = self._splitter.rest()
-        if rest.startswith(b"data:"):
-            rest = rest if self.rewrite is None else self.rewrite(rest)
-        out = self.meter.pass_on(rest) if rest.startswith(b"data:") else b""
+        out = self._pass_on_all(rest) if is_whole(rest) else b""
         if self.meter.error is None and not self.meter.finish_reason():
             self.meter.fail("upstream datacenter lost")
         self._close(out)

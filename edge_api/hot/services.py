@@ -172,6 +172,14 @@ class HotMetrics(Protocol):
 
     def retried(self) -> None: ...
 
+    def not_resumed(self, reason: str) -> None:
+        """A broken stream does not go on; reasons are words of this code."""
+        ...
+
+    def resumed(self, gap_s: float) -> None:
+        """A broken stream goes on: its first new event is there, so long after the break."""
+        ...
+
     def unsettled(self) -> None:
         """A usage record could not be written: its `open` frame stays for the witness to settle."""
         ...

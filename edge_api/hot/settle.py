@@ -71,7 +71,7 @@ class Journal:
             cost_usd=usd_text(cost.total_usd), attempts=attempts, opened_at_s=self._opened_at_s,
             duration_ms=_ms(self._services.clock.monotonic_s() - self._started_s),
             ttft_ms=None if ttft_s is None else _ms(ttft_s), finish_reason=finish_reason, dialect=self._dialect,
-            session=self._session)
+            session=self._session, resumes=sum(attempt.delivered > 0 for attempt in attempts) if attempts[1:] else 0)
         try:
             self._services.outbox.record(record)
         except (OutboxFull, OSError) as error:

@@ -4,7 +4,11 @@ Source of the grammar: the HTML standard's "Server-sent events". Lines end in LF
 line; a line that starts with a colon is a comment. What comes out is always in LF form.
 """
 
+import msgspec
+from msgspec import json
+
 EVENT_END = b"\n\n"
+_decode_any = json.Decoder(msgspec.Raw).decode
 
 
 class EventTooLong(Exception):
@@ -75,6 +79,15 @@ def payload(event: bytes) -> bytes:
             value = line[5:]
             lines.append(value[1:] if value.startswith(b" ") else value)
     return b"\n".join(lines)
+
+
+def is_whole(event: bytes) -> bool:
+    """Whether an event that was cut off in front of its blank line has all its data."""
+    data = payload(event)
+    try:
+        return data == b"[DONE]" or (data.startswith(b"{") and bool(_decode_any(data)))
+    except msgspec.DecodeError:
+        return False
 
 
 def event_name(event: bytes) -> bytes:

@@ -4,7 +4,7 @@ at its start to know what must be watched."""
 import msgspec
 from msgspec import json
 
-from edge_api.hot.fields import NOTHING
+from edge_api.hot.fields import NOTHING, ChatFields, Fields
 from edge_api.resume.journal import Watch
 
 NULL = b"null"
@@ -150,10 +150,10 @@ def read(body: bytes) -> Demand:
         raise Unreadable(str(error)) from None
 
 
-def watch_for(tools: object, *constraints: msgspec.Raw) -> Watch:
-    """What of a stream must be looked at: `tools` of its request, and the fields that constrain its text."""
-    watch = Watch.CALLS if tools else Watch.NOTHING
-    return watch | Watch.TEXT if any(map(said, constraints)) else watch
+def watch_for(fields: Fields) -> Watch:
+    """What of the stream must be looked at that a request asks for."""
+    watch = Watch.CALLS if isinstance(fields, ChatFields) and fields.tools else Watch.NOTHING
+    return watch | Watch.TEXT if fields.is_constrained else watch
 
 
 def said(raw: msgspec.Raw) -> bytes:

@@ -26,6 +26,7 @@ from edge_api.hot import sse
 
 RING = 8
 SEGMENT_END = b"]"
+NO_IDS = SEGMENT_END
 _IDS = re.compile(rb'"completion_token_ids":\s*\[\s*\d')
 _TEXT = re.compile(rb'"(?:content|text)":\s*"((?:[^"\\]|\\.)+)"')
 _CALLS = b'"tool_calls":'

@@ -33,7 +33,7 @@ def parsed(data: bytes) -> Any:
 def test_usage_and_ids_are_cut_and_counted() -> None:
     it = meter()
     assert it.pass_on(event({**HEAD, "usage": USAGE, "nvext": NVEXT})) == event(HEAD)
-    assert it.tokens == 1
+    assert it.journal.tokens == 1
     assert it.partial_counts().prompt == 16
 
 
@@ -46,7 +46,7 @@ def test_nothing_else_is_touched() -> None:
 def test_ids_are_counted(ids: list[int], count: int) -> None:
     it = meter()
     it.pass_on(event({**HEAD, "usage": USAGE, "nvext": {"completion_token_ids": ids}}))
-    assert it.tokens == count
+    assert it.journal.tokens == count
 
 
 SHAPES: dict[str, bytes] = {
@@ -67,7 +67,7 @@ SHAPES: dict[str, bytes] = {
 def test_no_shape_leaks_the_engines_extras(shape: str) -> None:
     it = meter()
     assert parsed(it.pass_on(SHAPES[shape])) == HEAD
-    assert it.tokens == 1
+    assert it.journal.tokens == 1
 
 
 @given(st.text(), st.dictionaries(st.text(), st.sampled_from([USAGE, NVEXT, None, 1, "x"]), max_size=3))
@@ -75,7 +75,7 @@ def test_what_the_model_says_is_never_taken_for_the_engines_extras(text: str, in
     said = {**HEAD, "choices": [{"index": 0, "delta": {"content": text + ',"usage":{"prompt_tokens":1}}', "x": inner}}]}
     it = meter()
     assert parsed(it.pass_on(event({**said, "usage": USAGE, "nvext": NVEXT}))) == said
-    assert it.tokens == 1
+    assert it.journal.tokens == 1
     assert parsed(it.pass_on(event(said))) == said
 
 

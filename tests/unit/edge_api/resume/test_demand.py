@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
-from edge_api.hot.fields import NOTHING
+from edge_api.hot.fields import ChatFields, PromptFields
 from edge_api.resume.demand import Demand, Unreadable, read, watch_for
 from edge_api.resume.journal import Watch
 
@@ -94,7 +94,15 @@ def test_a_body_that_is_no_request_is_unreadable(body: bytes) -> None:
 
 
 def test_only_what_is_needed_is_watched() -> None:
-    assert watch_for(None, NOTHING, NOTHING) == Watch.NOTHING
-    assert watch_for([TOOL], NOTHING, Raw(b"null")) == Watch.CALLS
-    assert watch_for(None, NOTHING, Raw(b'{"type":"json_object"}')) == Watch.TEXT
-    assert watch_for([TOOL], Raw(b"{}")) == Watch.CALLS | Watch.TEXT
+    said, form = [Raw(b"{}")], Raw(b'{"type":"json_object"}')
+    assert watch_for(ChatFields(model="m", messages=said)) == Watch.NOTHING
+    assert watch_for(ChatFields(model="m", messages=said, tools=[])) == Watch.NOTHING
+    assert watch_for(ChatFields(model="m", messages=said, tools=said)) == Watch.CALLS
+    assert watch_for(ChatFields(model="m", messages=said, tools=said, guided_json=form)) == Watch.CALLS | Watch.TEXT
+
+
+@pytest.mark.parametrize("name", ["response_format", "guided_json", "guided_regex", "guided_grammar", "guided_choice"])
+def test_the_text_of_every_constrained_request_is_watched(name: str) -> None:
+    constraint: dict[str, Any] = {name: Raw(b"{}")}
+    assert watch_for(PromptFields(model="m", prompt=Raw(b'"p"'), **constraint)) == Watch.TEXT
+    assert watch_for(PromptFields(model="m", prompt=Raw(b'"p"'))) == Watch.NOTHING
