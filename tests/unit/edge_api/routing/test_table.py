@@ -1,10 +1,12 @@
 """The routing table: the snapshot in the form that a request needs it."""
 
+from dataclasses import replace
+
 import pytest
 
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.snapshot import TrafficState
-from edge_api.routing.table import build_table
+from edge_api.routing.table import ASSUMED_PREFILL_TOKENS_PER_S, build_table
 from edge_api.snapshot.holder import TableHolder
 from tests.unit.edge_api.builders import MODEL, PRICE, snapshot
 
@@ -53,6 +55,25 @@ def test_routes_carry_their_deployment_and_what_its_engine_said() -> None:
     model = built.models[0].model_copy(update={"routes": [routed]})
     (route,) = build_table(built.model_copy(update={"models": [model]})).models[MODEL].routes
     assert (route.deployment_id, route.engine) == ("us-east-1-a-glm", facts)
+
+
+def test_the_prefill_rate_is_the_engines_own_or_assumed() -> None:
+    route = build_table(snapshot(weights={"us-east-1": 1})).models[MODEL].routes[0]
+    measured = replace(route, engine=EngineFacts(prefill_tokens_per_s=8_000.0))
+    assert (route.prefill_tokens_per_s, measured.prefill_tokens_per_s) == (ASSUMED_PREFILL_TOKENS_PER_S, 8_000.0)
+
+
+def test_the_shares_of_a_model_follow_the_weights_and_fleets_share_their_datacenters() -> None:
+    built = snapshot(weights={"us-east-1": 300, "eu-north-1": 100, "ap-south-1": 0})
+    second = built.models[0].routes[0].model_copy(update={"deployment_id": "us-east-1-b-glm"})
+    model = built.models[0].model_copy(update={"routes": [*built.models[0].routes, second]})
+    routes = build_table(built.model_copy(update={"models": [model]})).models[MODEL].routes
+    assert [route.share for route in routes] == [0.375, 0.25, 0.0, 0.375]
+
+
+def test_a_model_that_is_drained_everywhere_has_a_table() -> None:
+    routes = build_table(snapshot(weights={"us-east-1": 0}, reason="drained")).models[MODEL].routes
+    assert [route.share for route in routes] == [0.0]
 
 
 def test_a_holder_has_nothing_before_the_first_snapshot_and_then_the_last() -> None:
