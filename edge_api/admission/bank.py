@@ -32,6 +32,11 @@ CLOSE_AGAIN_S = 1.0
 log = structlog.get_logger()
 
 
+class Disowned(Exception):
+    """The control plane says that a lease which the message names is not ours to name: it knows us by another identity
+    now, or an earlier copy of the message is still at work."""
+
+
 class Bank:
     """Owns the accounts of money, and the messages under way. `written` and `shipped` say how far the usage outbox goes
     and how much of it the control plane has stored."""
@@ -112,6 +117,10 @@ class Bank:
     async def _fly(self, request: MoneyLeaseRequest, asking: list[Money]) -> None:
         try:
             answer = await self._post(request)
+        except Disowned as refused:
+            log.warning("money_leases_disowned", error=str(refused), asks=len(request.open), closes=len(request.close))
+            self._let_go(request, asking)
+            return
         except ControlPlaneAway as error:
             if not self._is_away:  # the first only: an outage may last for days
                 log.warning("money_leases_unanswered", error=str(error)[:200])
@@ -125,17 +134,31 @@ class Bank:
             log.info("money_leases_answered_again")
         self._is_away = False
         self._is_earlier_told = self._is_earlier_told or request.earlier_boots_shipped
-        closed = set(request.close)
+        self._forget(request.close)
+        for money, grant in zip(asking, answer.grants, strict=True):
+            money.granted(grant)
+
+    def _let_go(self, request: MoneyLeaseRequest, asking: list[Money]) -> None:
+        """Without the leases that it named, the message may be heard; without any, the asks need new ids."""
+        self._forget(request.close)
+        for money in asking:
+            if request.close:
+                self._asking.append(money)
+            else:
+                money.pending = None
+                money.unanswered()
+
+    def _forget(self, lease_ids: list[str]) -> None:
+        closed = set(lease_ids)
         self._closing -= closed
         for money in self._accounts.values() if closed else ():
             money.purse.close(lambda lease: lease.lease_id in closed)
-        for money, grant in zip(asking, answer.grants, strict=True):
-            money.granted(grant)
 
     async def _post(self, request: MoneyLeaseRequest) -> MoneyLeaseAnswer:
         """The answer to a message.
 
         Raises:
+            Disowned: a lease that it names is not ours.
             ControlPlaneAway: nobody answered in a way that can be used.
         """
         try:
@@ -143,6 +166,8 @@ class Bank:
                 answer = await self._link.post(PATH, request.model_dump_json().encode(), DEADLINE_S)
         except TimeoutError as error:
             raise ControlPlaneAway("no answer in time") from error
+        if answer.status_code == httpx.codes.CONFLICT:
+            raise Disowned("HTTP 409")
         if answer.status_code != httpx.codes.OK:
             raise ControlPlaneAway(f"leases were refused with HTTP {answer.status_code}")
         try:

@@ -30,7 +30,8 @@ def _script(text: str) -> Script:
 
 
 # ARGV: limit, at_least, want. Answers granted, slot, left, ms until `at_least` is free (0 if granted), ms until the
-# oldest use no longer counts, now in ms. An eighth of what is left beyond `at_least` may be granted above it.
+# oldest use no longer counts, now in ms. Above `at_least` an eighth of what is left then may be granted, and nothing
+# once less than a quarter of the limit is left.
 TAKE = _script("""
 local limit, at_least, want = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
@@ -58,7 +59,8 @@ if left < at_least then
   end
   return {0, slot, left, wait_ms, counted[1] and free_ms(counted[1][1]) or 0, now_ms}
 end
-local granted = math.max(0, math.min(want, at_least + math.floor((left - at_least) / 8)))
+local more = left - at_least
+local granted = math.max(at_least, math.min(want, at_least + (more * 4 > limit and math.floor(more / 8) or 0)))
 if granted > 0 then
   redis.call('HINCRBY', KEYS[1], slot, granted)
   redis.call('PEXPIRE', KEYS[1], $KEPT_MS)

@@ -17,8 +17,8 @@ from tests.unit.edge_api.builders import MODEL
 
 
 def key_limit(requests: int | None = None, tokens: int | None = None, concurrency: int | None = None,
-              model_id: str | None = None) -> RateLimit:
-    return RateLimit(scope=LimitScope.KEY, scope_id="key_1", model_id=model_id, requests_per_minute=requests,
+              model_id: str | None = None, key_id: str = "key_1") -> RateLimit:
+    return RateLimit(scope=LimitScope.KEY, scope_id=key_id, model_id=model_id, requests_per_minute=requests,
                      tokens_per_minute=tokens, concurrency=concurrency)
 
 
