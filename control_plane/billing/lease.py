@@ -38,8 +38,9 @@ class Purse:
     @property
     def left_nusd(self) -> int:
         """What can still be lent, never below nothing."""
-        free_nusd = min((bound.free_nusd for bound in self._bounds), default=UNLIMITED_NUSD)
-        return max(0, free_nusd - self._lent_nusd)
+        if not self._bounds:
+            return UNLIMITED_NUSD
+        return max(0, min(bound.free_nusd for bound in self._bounds) - self._lent_nusd)
 
     def lend(self, ask: LeaseAsk) -> LeaseGrant:
         """A grant between what is needed and what is wanted, or a refusal that says why."""
@@ -47,7 +48,7 @@ class Purse:
         short = next((bound for bound in self._bounds if bound.free_nusd - self._lent_nusd < need_nusd), None)
         if short is not None:
             return self._refuse(ask, short)
-        share_nusd = self.left_nusd // SHARES if self._bounds else UNLIMITED_NUSD
+        share_nusd = self.left_nusd // SHARES
         granted_nusd = max(need_nusd, min(ask.want_nusd, share_nusd))
         self._lent_nusd += granted_nusd
         return LeaseGrant(lease_id=ask.lease_id, granted_nusd=granted_nusd, left_nusd=self.left_nusd)

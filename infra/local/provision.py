@@ -6,14 +6,17 @@ Only the very first operator token cannot come from the API: `meridian bootstrap
 import asyncio
 import json
 import subprocess
+from decimal import Decimal
 from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from control_plane.contracts.billing import BillingRequest, CreditRequest, CreditView
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.keys import Scope
+from control_plane.contracts.money import BillingMode
 from control_plane.contracts.operator import (
     EnrolmentTokenCreated,
     EnrolmentTokenRequest,
@@ -38,6 +41,7 @@ ATTEMPTS = 5
 PAUSE_S = 0.2
 BOOTSTRAP_DEADLINE_S = 60.0
 KEY_NAME = "local"
+CREDIT_USD = Decimal(1_000)
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -68,6 +72,15 @@ class OperatorApi:
         """Makes the team unless it exists."""
         await self._send("POST", "/operator/v1/teams", TeamRequest(name="Local", slug=TEAM), accept=(409,))
 
+    async def ensure_credit(self) -> None:
+        """Makes the team prepaid and gives it credit, once: an operator may have changed either since."""
+        credits = f"/operator/v1/teams/{TEAM}/credits?limit=1"
+        if _parse(await self._send("GET", credits), Page[CreditView]).data:
+            return
+        await self._send("PUT", f"/operator/v1/teams/{TEAM}/billing", BillingRequest(mode=BillingMode.PREPAID))
+        await self._send("POST", f"/operator/v1/teams/{TEAM}/credits",
+                         CreditRequest(amount_usd=CREDIT_USD, reason="local stack"), key="local-stack")
+
     async def ensure_key(self, known: Secrets) -> tuple[str, str]:
         """The id and secret of the stack's key: the known one while it is valid, else a new one."""
         path = f"/operator/v1/teams/{TEAM}/keys"
@@ -88,9 +101,11 @@ class OperatorApi:
         return _parse(await self._send("POST", "/operator/v1/enrolment-tokens", request), EnrolmentTokenCreated).token
 
     async def _send(self, method: str, path: str, body: BaseModel | None = None,
-                    accept: tuple[int, ...] = ()) -> httpx.Response:
+                    accept: tuple[int, ...] = (), key: str = "") -> httpx.Response:
         content = body.model_dump_json() if body is not None else None
-        headers = {"content-type": "application/json"} if content is not None else None
+        headers = {"content-type": "application/json"} if content is not None else {}
+        if key:
+            headers["idempotency-key"] = key
         fault = ""
         for _ in range(ATTEMPTS):
             try:
@@ -109,9 +124,11 @@ class OperatorApi:
 
 
 async def provision(api: OperatorApi, layout: Layout, shape: Shape, secrets: Secrets) -> Secrets:
-    """Declares the topology, team and key, and leaves a fresh enrolment token for every agent and edge: one that the
-    control plane does not know, because its database was lost, enrols with it again. Nobody of them runs yet."""
+    """Declares the topology, the team with its credit, and its key, and leaves a fresh enrolment token for every agent
+    and edge: one that the control plane does not know, because its database was lost, enrols with it again. Nobody of
+    them runs yet."""
     await asyncio.gather(api.declare(shape), api.ensure_team())
+    await api.ensure_credit()
     history.forget_lost(layout, shape, await api.status())
     key_id, secret = await api.ensure_key(secrets)
     provisioned = secrets.model_copy(update={"api_key_id": key_id, "api_key": secret})

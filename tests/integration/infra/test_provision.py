@@ -107,6 +107,14 @@ async def test_a_second_start_finds_everything_again(running: Running) -> None:
     assert len((await running.get("/operator/v1/teams"))["data"]) == 1
 
 
+async def test_the_team_is_prepaid_and_has_credit_given_once(running: Running) -> None:
+    await provide(running)
+    await provide(running)
+    ((mode, balance_usd),) = [(one["mode"], one["balance_usd"]) for one in (
+        await running.get("/operator/v1/money"))["data"]]
+    assert (mode, balance_usd) == ("prepaid", "1000")
+
+
 async def test_the_key_also_reads_its_teams_usage(running: Running) -> None:
     key = await provide(running)
     async with httpx.AsyncClient(trust_env=False, headers={"authorization": f"Bearer {key}"}) as client:

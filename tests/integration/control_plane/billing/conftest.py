@@ -61,10 +61,11 @@ class Money:
 
     async def spend(self, cost_usd: str | Decimal, time_s: float | None = None, edge: Peer | None = None,
                     maker: Maker | None = None) -> UsageRecord:
-        """Ships a record that costs so much: whole prompt tokens at PRICE's input price."""
-        tokens = int(Decimal(cost_usd) / PRICE.input_usd)
+        """Ships a record that costs exactly so much: a multiple of PRICE's input price."""
+        tokens, rest = divmod(Decimal(cost_usd), PRICE.input_usd)
+        assert not rest
         record = (maker or self.maker).record(
-            self.now_s if time_s is None else time_s, prompt_tokens=tokens, cached_tokens=0, completion_tokens=0,
+            self.now_s if time_s is None else time_s, prompt_tokens=int(tokens), cached_tokens=0, completion_tokens=0,
             reasoning_tokens=0)
         answer = await self.replica.signed(edge or self.edge, "/edge/v1/usage", batch(record))
         assert answer.json() == {"verdicts": ["stored"]}, answer.text

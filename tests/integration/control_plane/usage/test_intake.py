@@ -11,7 +11,7 @@ import pytest
 from control_plane.contracts import ids
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.topology import PriceDocument
-from control_plane.contracts.usage import UsageRecord, Verdict
+from control_plane.contracts.usage import Attempt, UsageRecord, Verdict
 from tests.integration.control_plane.usage.conftest import Metered
 from tests.unit.control_plane.usage.frames import batch
 
@@ -24,8 +24,27 @@ async def test_a_record_is_stored_with_all_that_it_says(metered: Metered) -> Non
     ((day, stored_id, edge_id, cost_usd, attempts, opened_at, finish_reason),) = await metered.rows(
         "SELECT day, id, edge_id, cost_usd, attempts, opened_at, finish_reason FROM usage_record")
     assert (day, stored_id, edge_id) == (ids.uuid7_day(record.request_id), record.request_id, metered.edge.identity)
-    assert (cost_usd, attempts) == (Decimal("0.000416"), [{"datacenter_id": "us-east-1", "status": 200}])
+    assert (cost_usd, attempts) == (
+        Decimal("0.000416"), [{"datacenter_id": "us-east-1", "status": 200, "delivered": 0}])
     assert (opened_at.timestamp(), finish_reason) == (pytest.approx(record.opened_at_s, abs=1e-5), "stop")
+
+
+async def test_a_record_keeps_dialect_session_tier_and_resumes(metered: Metered) -> None:
+    await metered.ship(metered.maker.record(
+        metered.now_s, dialect="messages", session="s1", service_tier="flex", resumes=2,
+        attempts=[Attempt("us-east-1", 200), Attempt("eu-north-1", 200, 17)]))
+    assert await metered.rows(
+        "SELECT dialect, session, service_tier, resumes, attempts -> 1 ->> 'delivered' FROM usage_record") == [
+        ("messages", "s1", "flex", 2, "17")]
+
+
+async def test_a_record_of_an_older_edge_has_their_defaults(metered: Metered) -> None:
+    document = msgspec.json.decode(batch(metered.maker.record(metered.now_s)))
+    for name in ("dialect", "session", "service_tier", "resumes"):
+        del document["frames"][0][name]
+    assert (await metered.post(msgspec.json.encode(document))).json() == {"verdicts": ["stored"]}
+    assert await metered.rows("SELECT dialect, session, service_tier, resumes FROM usage_record") == [
+        ("chat", "", "default", 0)]
 
 
 async def test_a_repeated_batch_stores_nothing_new(metered: Metered) -> None:
@@ -90,6 +109,9 @@ async def test_one_bad_frame_does_not_hold_the_others_up(metered: Metered) -> No
     ({"price_version": "pv_0"}, "unknown_price"),
     ({"price_version": "pv\0"}, "bad_value"),
     ({"finish_reason": "\0"}, "bad_value"),
+    ({"session": "\0"}, "bad_value"),
+    ({"resumes": -1}, "bad_value"),
+    ({"attempts": [Attempt("us-east-1", 200, -1)]}, "bad_value"),
     ({"prompt_tokens": 2**63, "cached_tokens": 0}, "bad_value"),
     ({"cached_tokens": 1_001}, "wrong_cost"),
 ])
