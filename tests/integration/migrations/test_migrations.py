@@ -25,6 +25,13 @@ SEED = (
     "attempts, opened_at, duration_ms, finish_reason, body_sha) VALUES (current_date, gen_random_uuid(), 'edge_1', "
     "'team_1', 'key_1', 'm', 'dc', 'pv_1', 'completed', 'engine', true, 200, 1, 0, 1, 0, 1, '[]', now(), 1, 's', '')",
 )
+MONEY = (
+    "INSERT INTO money_scope (scope, scope_id, team_id, mode) VALUES ('team', 'team_1', 'team_1', 'prepaid')",
+    "INSERT INTO credit (id, team_id, amount_usd, reason, actor) VALUES ('credit_1', 'team_1', 5, 'test', 'olga')",
+    "INSERT INTO budget (scope, scope_id, interval, limit_usd) VALUES ('team', 'team_1', 'daily', 5)",
+    "INSERT INTO money_lease (id, edge_id, boot_id, scope, scope_id, granted_nusd) "
+    "VALUES ('lease_1', 'edge_1', 'boot_1', 'team', 'team_1', 5)",
+)
 
 
 async def run(url: str, *statements: str) -> list[Any]:
@@ -76,6 +83,30 @@ async def test_data_of_the_first_migration_survives_the_later_ones_both_ways(emp
     await migrations.downgrade(empty_database_url, "0001")
     await migrations.upgrade(empty_database_url)
     assert await run(empty_database_url, "SELECT count(*) FROM usage_record, api_key, audit_event, price") == [(1,)]
+
+
+async def test_what_older_records_cost_is_booked_when_money_comes(empty_database_url: str) -> None:
+    await migrations.upgrade(empty_database_url, "0002")
+    await run(empty_database_url, *SEED, SEED[-1].replace("current_date", "date '2026-11-29'"))
+    await migrations.upgrade(empty_database_url)
+    assert await run(
+        empty_database_url, "SELECT interval, sum(spent_usd) FROM spend WHERE scope = 'team' AND scope_id = 'team_1' "
+        "GROUP BY interval ORDER BY interval") == [("daily", 2), ("lifetime", 2), ("monthly", 2), ("weekly", 2)]
+    assert await run(
+        empty_database_url, "SELECT count(*) FROM spend WHERE scope_id = 'key_1' AND (interval, window_start) IN ("
+        "('daily', '2026-11-29 00:00Z'), ('weekly', '2026-11-23 00:00Z'), ('monthly', '2026-11-01 00:00Z'), "
+        "('lifetime', '1970-01-01 00:00Z'))") == [(4,)]
+    assert await run(empty_database_url, "SELECT DISTINCT dialect, session, service_tier, resumes FROM usage_record"
+                     ) == [("chat", "", "default", 0)]
+
+
+async def test_money_goes_down_and_up_again_on_data(empty_database_url: str) -> None:
+    await migrations.upgrade(empty_database_url)
+    await run(empty_database_url, *SEED, *MONEY)
+    await migrations.downgrade(empty_database_url, "0002")
+    assert await run(empty_database_url, "SELECT count(*) FROM usage_record, api_key, audit_event, price") == [(1,)]
+    await migrations.upgrade(empty_database_url)
+    assert await run(empty_database_url, "SELECT sum(spent_usd) FROM spend WHERE interval = 'lifetime'") == [(2,)]
 
 
 async def test_upgrading_again_changes_nothing(database_url: str) -> None:
