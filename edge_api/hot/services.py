@@ -110,6 +110,10 @@ class Chooser(Protocol):
     def choose(self, model: RoutedModel, session_key: str, excluded: frozenset[str],
                need: RouteNeed = ANYWHERE) -> Route | None: ...
 
+    def has_other(self, model: RoutedModel, excluded: frozenset[str], need: RouteNeed = ANYWHERE) -> bool:
+        """Whether a datacenter outside `excluded` could serve the request and can be reached, as far as is known."""
+        ...
+
     def failed(self, datacenter_id: str) -> None:
         """No connection to it: refused, reset or timed out before any answer."""
         ...

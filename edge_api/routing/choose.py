@@ -58,6 +58,14 @@ class Chooser:
             self._health.chosen(best)
         return best
 
+    def has_other(self, model: RoutedModel, excluded: frozenset[str], need: RouteNeed = ANYWHERE) -> bool:
+        """Whether the request could go to a datacenter outside `excluded` that can be reached, as far as this edge
+        knows. What waits in a datacenter that was lost is better left waiting if not: its answer may come after all."""
+        return any(
+            route.weight > 0 and route.datacenter_id not in excluded
+            and (need.regions is None or route.region in need.regions) and not self._health.is_away(route, 0.0)
+            for route in model.routes)
+
     def failed(self, datacenter_id: str) -> None:
         """A connection to it was refused, reset or timed out before any answer."""
         if self._health.failed(datacenter_id):

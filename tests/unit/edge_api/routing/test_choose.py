@@ -277,6 +277,29 @@ def test_a_lost_fleet_leaves_its_datacenters_sessions_to_the_other() -> None:
         assert (route.datacenter_id, route.port == routed.routes[0].port) == (home, False)
 
 
+class TestHasOther:
+    def test_another_that_can_be_reached_is_one(self, chooser: Chooser) -> None:
+        assert chooser.has_other(model(us_east_1=100, eu_north_1=1), frozenset({"us-east-1"}))
+
+    @pytest.mark.parametrize("need", [RouteNeed(0, frozenset({"us-east-1"})), RouteNeed(0, frozenset())])
+    def test_one_outside_of_the_requests_regions_is_none(self, chooser: Chooser, need: RouteNeed) -> None:
+        assert not chooser.has_other(model(us_east_1=100, eu_north_1=100), frozenset({"us-east-1"}), need)
+
+    def test_a_drained_one_is_none(self, chooser: Chooser) -> None:
+        assert not chooser.has_other(model(us_east_1=100, eu_north_1=0), frozenset({"us-east-1"}))
+
+    def test_one_that_cannot_be_reached_is_none(self, chooser: Chooser) -> None:
+        chooser.failed("eu-north-1")
+        assert not chooser.has_other(model(us_east_1=100, eu_north_1=100), frozenset({"us-east-1"}))
+
+    def test_one_that_is_just_coming_back_is_one(self) -> None:
+        health, routed = Health(ManualClock()), model(us_east_1=100, eu_north_1=100)
+        health.lost(routed.routes[1].address)
+        health.recovered(routed.routes[1].address, "eu-north-1")
+        health.clock.advance(0.1)  # type: ignore[attr-defined]
+        assert Chooser(health, Metrics()).has_other(routed, frozenset({"us-east-1"}))
+
+
 class TestBoundedLoad:
     @given(weights, st.lists(st.tuples(keys, st.booleans()), min_size=1, max_size=120))
     def test_nobody_has_more_than_its_share_and_a_quarter(
