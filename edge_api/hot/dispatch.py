@@ -2,7 +2,8 @@
 
 A datacenter that fails before it accepted the request is left for another one, within the retry budget; one that
 accepted it and is merely slow is not. A pooled connection that turns out to be dead before it answered anything is no
-failure of the datacenter's: the same attempt goes on over a fresh one, once.
+failure of the datacenter's: the same attempt goes on over a fresh one, once. A stream that breaks once its client has
+something of it goes on in another datacenter, where `edge_api/resume` says that it can.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.keys import Principal
 from control_plane.contracts.usage import Attempt, Outcome
 from edge_api import errors
@@ -26,16 +30,23 @@ from edge_api.hot.relay import StreamRelay
 from edge_api.hot.request import Prepared
 from edge_api.hot.services import Grant, RouteNeed
 from edge_api.hot.settle import Journal
+from edge_api.hot.splice import salted
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
 from edge_api.hot.wire import Place, trace_headers
-from edge_api.routing.table import Route, RoutedModel
+from edge_api.resume.demand import watch_for
+from edge_api.resume.resumer import Break, Continuation, NotResumed
+from edge_api.routing.retry import backoff_s
+from edge_api.routing.table import NO_FACTS, Route, RoutedModel
 from edge_api.upstream.connection import Headers, UpstreamConnection
 from edge_api.upstream.pool import PoolFull
 
 CLIENT_GONE_STATUS = 499
 MAX_ERROR_BYTES = 64 * 1024
 EVENT_STREAM = b"text/event-stream"
+STRICT_SEED = b"x-meridian-strict-seed"
 LOST_MIDWAY = Refusal(errors.UPSTREAM_UNAVAILABLE, "the upstream datacenter was lost in the middle of the answer")
+
+log = structlog.get_logger()
 
 
 class Client(Protocol):
@@ -63,7 +74,9 @@ class Dispatch:
         "_client",
         "_connecting",
         "_connection",
+        "_continuation",
         "_datacenter_id",
+        "_delivered",
         "_excluded",
         "_failures",
         "_headers",
@@ -71,9 +84,11 @@ class Dispatch:
         "_journal",
         "_model",
         "_need",
+        "_pause",
         "_place",
         "_prepared",
         "_relay",
+        "_resuming",
         "_route",
         "_salt",
         "_services",
@@ -100,7 +115,11 @@ class Dispatch:
         self._datacenter_id = ""
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._relay: StreamRelay | None = None
+        self._resuming: asyncio.Task[None] | None = None
+        self._continuation: Continuation | None = None
+        self._delivered = 0
         self._was_refreshed = False
         self._status, self._size = 0, 0
         self._headers: Headers = {}
@@ -127,6 +146,8 @@ class Dispatch:
         status = 200 if relay is not None else CLIENT_GONE_STATUS
         if relay is not None:
             relay.stop()
+        if self._resuming is not None:
+            self._resuming.cancel()
         self._leave_attempt(self._status)
         self._journal.settle(Outcome.CLIENT_GONE, counts, status, self._attempts)
         self._services.metrics.answered(status)
@@ -181,6 +202,10 @@ class Dispatch:
         judged = judge(self._status, self._headers, body)
         if isinstance(judged, Failure):
             self._attempt_failed(judged)
+        elif self._continuation is not None:  # what it refuses is our own request, not the client's
+            log.error("continuation_rejected", request_id=str(self._client.request_id), status=self._status)
+            self._leave_attempt(self._status)
+            self._not_resumed("rejected")
         else:
             self._services.chooser.succeeded(self._datacenter_id)
             self._leave_attempt(self._status)
@@ -201,6 +226,7 @@ class Dispatch:
 
     def stream_completed(self, counts: Counts, finish_reason: str) -> None:
         self._connection = None  # the relay reads the rest of its body, then the pool has it back
+        self._services.retries.note_answer()
         self._leave_attempt(200)
         self._journal.settle(Outcome.COMPLETED, counts, 200, self._attempts, finish_reason)
 
@@ -215,20 +241,28 @@ class Dispatch:
 
     def _attempt_failed(self, failure: Failure) -> None:
         """The attempt is over without an answer: the request goes elsewhere, or its client is told."""
+        engine = self._route.engine if self._route is not None else NO_FACTS
         self._note_failure(failure)
         self._leave_attempt(failure.status)
         self._failures.append(failure)
         self._excluded |= {self._datacenter_id}
         self._forget_answer()
         relay = self._relay
-        route = self._elsewhere() if may_go_elsewhere(self._failures) and not (relay and relay.has_event) else None
+        if relay is not None and relay.has_event:
+            self._resume_elsewhere(relay, engine)
+            return
+        route = self._elsewhere() if may_go_elsewhere(self._failures) else None
         if route is None:
-            self._end(LOST_MIDWAY if relay and relay.has_event else give_up(self._failures), Outcome.UPSTREAM_LOST)
+            self._end(give_up(self._failures), Outcome.UPSTREAM_LOST)
             return
         self._services.metrics.retried()
         if relay is not None:
             relay.meter.go_on()
-        self._try(route)
+        wait_s = backoff_s(len(self._failures))
+        if wait_s:
+            self._pause = asyncio.get_running_loop().call_later(wait_s, self._try, route)
+        else:
+            self._try(route)
 
     def _end(self, refused: Refusal, outcome: Outcome, datacenter: bytes = b"") -> None:
         """The request ends with an error: with its true status, or inside a stream whose head is out."""
@@ -240,12 +274,64 @@ class Dispatch:
             self._journal.settle(Outcome.UPSTREAM_LOST, relay.meter.lost_counts(), 200, self._attempts, "error")
             relay.fail(refused)
 
-    def _elsewhere(self) -> Route | None:
-        services = self._services
-        is_left = any(r.weight > 0 and r.datacenter_id not in self._excluded for r in self._model.routes)
-        if not is_left or len(self._attempts) >= services.limits.max_attempts or not services.retries.allow():
+    def _elsewhere(self, excluded: frozenset[str] | None = None) -> Route | None:
+        services, excluded = self._services, self._excluded if excluded is None else excluded
+        is_left = any(r.weight > 0 and r.datacenter_id not in excluded for r in self._model.routes)
+        is_move = self._failures[-1].kind is FailureKind.LOST and self._failures[-1].status == 200
+        if not is_left or len(self._attempts) >= services.limits.max_attempts or not (
+                services.retries.allow_move() if is_move else services.retries.allow()):
             return None
-        return services.chooser.choose(self._model, self._session, self._excluded, self._need)
+        return services.chooser.choose(self._model, self._session, excluded, self._need)
+
+    # a stream that broke once its client had something of it
+
+    def _resume_elsewhere(self, relay: StreamRelay, engine: EngineFacts) -> None:
+        """Looks for a datacenter that goes on with the stream, while its client gets keep-alives."""
+        if not may_go_elsewhere(self._failures):
+            self._not_resumed(self._failures[-1].kind)
+            return
+        meter, asked = relay.meter, self._prepared.asked
+        broken = Break(
+            request_id=f"{self._client.request_id}.{len(self._attempts) + 1}", sent=b"".join(self._prepared.pieces),
+            upstream=asked.upstream, journal=meter.journal, usage=meter.usage, engine=engine,
+            strict_seed=self._client.headers.get(STRICT_SEED) == b"1")
+        self._resuming = asyncio.get_running_loop().create_task(self._resume(relay, broken))
+
+    async def _resume(self, relay: StreamRelay, broken: Break) -> None:
+        loop = asyncio.get_running_loop()
+        broke_at_s = loop.time()
+        try:
+            continuation, route = await self._hot.resumer.find(broken, self._resumes_in)
+        except NotResumed as error:
+            self._not_resumed(error.reason)
+            return
+        except Exception:  # a fault of ours must end the stream honestly, not leave it open for ever
+            log.exception("resume_failed", request_id=str(self._client.request_id))
+            self._not_resumed("fault")
+            return
+        self._resuming = None
+        relay.rewrite = continuation.rewrite
+        relay.meter.go_on()
+        continuation.when_begun(lambda: self._services.metrics.resumed(loop.time() - broke_at_s))
+        if continuation.body:
+            self._continuation, self._delivered = continuation, continuation.delivered
+            self._try(route)
+        else:
+            relay.on_body(continuation.events)
+
+    def _resumes_in(self, refused: frozenset[str]) -> Route | None:
+        """Where the stream may go on. The datacenter that broke it may do, if it said itself that it could not go on,
+        and no other one is there: a worker of its died."""
+        excluded = self._excluded | refused
+        route = self._elsewhere(excluded)
+        if route is None and self._failures[-1].kind in (FailureKind.BROKEN, FailureKind.OVERLOADED):
+            route = self._elsewhere(excluded - {self._datacenter_id} | refused)
+        return route
+
+    def _not_resumed(self, reason: str) -> None:
+        self._resuming = None
+        self._services.metrics.not_resumed(reason)
+        self._end(LOST_MIDWAY, Outcome.UPSTREAM_LOST)
 
     def _unroutable(self) -> Refusal:
         regions = self._need.regions
@@ -260,7 +346,8 @@ class Dispatch:
     def _try(self, route: Route) -> None:
         place = self._place = self._hot.place(route)
         self._route, self._datacenter_id, self._was_refreshed = route, route.datacenter_id, False
-        self._services.open_requests.enter(route.datacenter_id)
+        self._pause = None
+        self._services.open_requests.enter(route.datacenter_id, route.deployment_id)
         self._hot.enter(place.address, self)
         connection = self._hot.pool.take(place.address)
         if connection is not None:
@@ -287,10 +374,12 @@ class Dispatch:
     def _send(self, connection: UpstreamConnection, place: Place) -> None:
         self._connection = connection
         self._hot.first_byte.start(self, self._first_byte_is_late)
-        prepared = self._prepared
-        pieces, length = prepared.pieces, prepared.length
+        pieces, length = self._prepared.pieces, self._prepared.length
+        if self._continuation is not None:
+            pieces, length = [self._continuation.body], len(self._continuation.body)
         if self._salt and self._route is not None and self._route.engine.is_salt_aware:
-            pieces, length = prepared.salted(self._salt)
+            pieces = salted(pieces, self._salt)
+            length = sum(map(len, pieces))
         connection.send(self._head(place, length), pieces, length, self)
 
     def _head(self, place: Place, length: int) -> bytes:
@@ -304,7 +393,8 @@ class Dispatch:
     def _begin_stream(self) -> StreamRelay:
         """The datacenter accepted the request: its client gets the answer's head now."""
         limits, asked = self._services.limits, self._prepared.asked
-        meter = StreamMeter(self._model.price, self._prepared.wants_usage, asked.wants_each_usage)
+        meter = StreamMeter(self._model.price, self._prepared.wants_usage, asked.wants_each_usage,
+                            watch_for(asked.fields))
         voice = PlainVoice(asked.upstream) if asked.voice is None else asked.voice()
         relay = StreamRelay(self, meter, voice, self._client.chunked, limits.first_byte_timeout_s,
                             limits.idle_timeout_s, limits.max_event_bytes)
@@ -321,6 +411,7 @@ class Dispatch:
         except BadAnswer:
             self._attempt_failed(Failure(FailureKind.BROKEN, 200))
             return
+        self._services.retries.note_answer()
         self._leave_attempt(200)
         self._journal.first_byte()
         self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
@@ -338,8 +429,15 @@ class Dispatch:
 
     def _note_failure(self, failure: Failure) -> None:
         self._services.metrics.upstream_failed(self._datacenter_id, failure.kind)
-        if failure.counts_against_datacenter:
-            self._services.chooser.failed(self._datacenter_id)
+        chooser, route = self._services.chooser, self._route
+        if failure.kind is FailureKind.LOST:
+            chooser.failed(self._datacenter_id)
+        elif route is None:
+            return
+        elif failure.kind is FailureKind.OVERLOADED:
+            chooser.overloaded(route, failure.retry_after_s)
+        elif failure.counts_against_datacenter:
+            chooser.erred(route)
 
     def _leave_attempt(self, status: int) -> None:
         """Whatever became of it, the attempt is over: its connection, its wait and its place in the count are free."""
@@ -350,10 +448,18 @@ class Dispatch:
         if self._connection is not None:
             self._connection.abandon(self._relay or self)
             self._connection = None
-        self._services.open_requests.leave(self._datacenter_id)
-        if self._place is not None:
-            self._hot.leave(self._place.address, self)
-        self._attempts.append(Attempt(self._datacenter_id, status))
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        route, self._route = self._route, None
+        if route is None or self._place is None:
+            return  # it waits between two attempts
+        if self._continuation is not None:
+            self._continuation.leave()
+            self._continuation = None
+        self._services.open_requests.leave(route.datacenter_id, route.deployment_id)
+        self._hot.leave(self._place.address, self)
+        self._attempts.append(Attempt(self._datacenter_id, status, self._delivered))
 
     def _forget_answer(self) -> None:
         self._status, self._size, self._headers = 0, 0, {}

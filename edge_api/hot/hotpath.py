@@ -29,7 +29,8 @@ class Attempting(Protocol):
 
 
 class HotPath:
-    """Owns the upstream connections, what goes on elsewhere, the waits of all requests and clients, and the server's own headers as bytes."""
+    """Owns the upstream connections, the waits of all requests and clients, the places of streams that go on elsewhere,
+    and the server's own headers as bytes."""
 
     dialects: Mapping[bytes, Dialect] = HOT_ROUTES
 

@@ -44,14 +44,14 @@ class NotResumed(Exception):
 
 class Break(NamedTuple):
     """A stream that broke. `sent` is the body of its first attempt, `usage` the newest that it told (bytes of JSON, may
-    be empty), `here` the engine that it came from last."""
+    be empty), `engine` the one that it came from last."""
 
     request_id: str
     sent: bytes
     upstream: Upstream
     journal: Journal
     usage: bytes
-    here: EngineFacts
+    engine: EngineFacts
     strict_seed: bool
 
 
@@ -100,6 +100,24 @@ class Resumer:
         self._pool = pool
         self._spread = spread or Spread(AT_ONCE, MAX_WAITING, WAIT_S, PAUSE_S)
 
+    async def find(self, broken: Break, choose: Callable[[frozenset[str]], Route | None]) -> tuple[Continuation, Route]:
+        """Where and how the stream goes on. `choose` gives a datacenter other than those that have just said no; none
+        ends the search.
+
+        Raises:
+            NotResumed: nowhere.
+        """
+        refused: frozenset[str] = frozenset()
+        reason = "no_datacenter"
+        while (route := choose(refused)) is not None:
+            try:
+                return await self.go_on(broken, route), route
+            except NotResumed as error:
+                if not error.elsewhere:
+                    raise
+                refused, reason = refused | {route.datacenter_id}, error.reason
+        raise NotResumed(reason, elsewhere=False)
+
     async def go_on(self, broken: Break, route: Route) -> Continuation:
         """How the stream goes on in that datacenter. Its journal is at the seam then.
 
@@ -108,8 +126,8 @@ class Resumer:
         """
         try:
             asked = demand.read(broken.sent)
-            seam = broken.journal.seam(broken.here.reasoning, asked.stops)
-            verdict = eligibility.judge(asked, seam, broken.here, route.engine, broken.strict_seed)
+            seam = broken.journal.seam(broken.engine.reasoning, asked.stops)
+            verdict = eligibility.judge(asked, seam, broken.engine, route.engine, broken.strict_seed)
             if verdict not in eligibility.GOES_ON or seam is None:
                 raise NotResumed(verdict, verdict in ANYWHERE_ELSE)
             if verdict is Verdict.COMPLETE:
