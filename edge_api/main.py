@@ -9,9 +9,10 @@ import gc
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -20,10 +21,11 @@ from pydantic import ValidationError
 from control_plane.contracts import ids, logs
 from control_plane.contracts.clock import Clock, SystemClock
 from edge_api import identity
-from edge_api.admission.unlimited import Unlimited
+from edge_api.admission.build import AdmissionParts, build_admission
 from edge_api.app import ColdParts
 from edge_api.auth import Keyring
 from edge_api.background import running
+from edge_api.client_address import Network, client_address
 from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.services import Services
@@ -36,6 +38,7 @@ from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
 from edge_api.routing.choose import Chooser
 from edge_api.routing.health import Health
+from edge_api.routing.probes import Prober
 from edge_api.routing.retry import RetryBudget
 from edge_api.routing.session import session_key
 from edge_api.serving import leave_on_signals, limits_of, listen
@@ -64,7 +67,9 @@ class Edge:
     shipper: Shipper
     sync: SyncClient
     metrics: Metrics
+    admission: AdmissionParts
     hot: HotPath
+    prober: Prober
 
     def problem(self) -> str:
         """What keeps this edge from its control plane; empty if nothing does."""
@@ -123,16 +128,23 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
                       settings.key_refresh_s)
     keyring.restore()
     outbox = open_outbox(state_dir / "outbox", settings.outbox_segment_bytes, settings.outbox_max_bytes, clock, metrics)
+    shipper = Shipper(outbox, link, boot_id, clock, metrics)
+    sync = SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
+        link, state_dir, settings.enrolment_token_file, settings.control_plane_urls))
+    admission = build_admission(
+        None if settings.valkey_url is None else settings.valkey_url.get_secret_value(), link, boot_id, clock,
+        live_edges=lambda: sync.live_edges, written=lambda: outbox.written, shipped=lambda: shipper.shipped,
+        registry=metrics.registry)
+    health = Health(clock)
+    hot = HotPath(Services(
+        table=holder, keyring=keyring, chooser=Chooser(health, metrics, open_requests.by_deployment),
+        retries=RetryBudget(), outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings),
+        metrics=metrics, session_key=session_key, admission=admission.gate,
+        client_address=partial(_client_address, settings.trusted_proxies)), upstream_tls)
     return Edge(
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
-        metrics=metrics,
-        shipper=Shipper(outbox, link, boot_id, clock, metrics),
-        sync=SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
-            link, state_dir, settings.enrolment_token_file, settings.control_plane_urls)),
-        hot=HotPath(Services(
-            table=holder, keyring=keyring, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
-            outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings), metrics=metrics,
-            session_key=session_key, admission=Unlimited(), client_address=lambda peer, _: peer), upstream_tls))
+        metrics=metrics, shipper=shipper, sync=sync, admission=admission, hot=hot,
+        prober=Prober(holder, health, metrics, hot.lost, settings.probe_timeout_s, upstream_tls))
 
 
 def serve(edge: Edge) -> None:
@@ -156,6 +168,7 @@ async def living(edge: Edge) -> AsyncIterator[None]:
     tasks = {
         "follow": follow, "fsync": edge.outbox.run, "ship": edge.shipper.run,
         "save_keys": edge.keyring.run_save, "refresh_keys": edge.keyring.run_refresh,
+        "probe": edge.prober.run, **edge.admission.tasks(),
     }
     gc.freeze()  # what was made to start lives on: looking through it again and again finds nothing
     log.info("edge_started", host=settings.host, port=settings.port)
@@ -163,6 +176,7 @@ async def living(edge: Edge) -> AsyncIterator[None]:
         yield
     try:
         await edge.shipper.ship_rest(settings.last_ship_s)
+        await edge.admission.aclose()
         await edge.keyring.save()
     except OSError as error:
         log.error("last_write_failed", error=str(error))
@@ -170,6 +184,10 @@ async def living(edge: Edge) -> AsyncIterator[None]:
         edge.outbox.close()
         await edge.link.aclose()
     log.info("edge_stopped")
+
+
+def _client_address(trusted: Sequence[Network], peer: str, forwarded_for: bytes) -> str:
+    return client_address(peer, forwarded_for.decode("ascii", "replace"), trusted)
 
 
 def _authorities(file: Path | None) -> ssl.SSLContext | None:

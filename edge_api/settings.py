@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from edge_api.client_address import Network
 
 MEBIBYTE = 1 << 20
 
@@ -39,15 +41,30 @@ class Settings(BaseSettings):
     outbox_max_bytes: int = Field(
         1024 * MEBIBYTE, ge=MEBIBYTE,
         description="Unshipped usage kept on disk. Beyond it requests are refused (503) rather than unmetered.")
+    valkey_url: SecretStr | None = Field(
+        None, description="Where limits of requests, tokens and concurrency are shared with other edges, for example "
+                          "redis://:password@host:6379/0. Without it, and while it is away, each edge enforces its "
+                          "share of every limit by itself.")
+    trusted_proxies: Annotated[list[Network], NoDecode] = Field(
+        default_factory=list, description="Networks (CIDR, separated by commas) of the proxies before this edge, whose "
+                                          "X-Forwarded-For is believed.")
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1024, description="Longest request body; 413 beyond it.")
     max_attempts: int = Field(3, ge=1, description="Datacenters that one request may try.")
     upstream_ca_file: Path | None = Field(
         None, description="PEM file with the authorities that datacenters' certificates must come from; without it "
                           "this machine's own are trusted.")
+    probe_timeout_s: float = Field(
+        2.0, gt=0, description="How long a datacenter may take to answer a probe; two that fail half a second apart "
+                               "mean that it is lost.")
     connect_timeout_s: float = Field(2.0, gt=0, description="How long a connection to a datacenter may take.")
     first_byte_timeout_s: float = Field(
-        300.0, gt=0, description="How long a datacenter may be silent before its answer begins.")
+        300.0, gt=0, description="How long a datacenter may be silent before its answer's first event.")
     idle_timeout_s: float = Field(120.0, gt=0, description="How long a datacenter may be silent within an answer.")
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _split_networks(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("control_plane_urls", mode="before")
     @classmethod

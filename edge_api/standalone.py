@@ -27,7 +27,7 @@ from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.contracts.keys import Principal, Scope
 from control_plane.contracts.pricing import Price, usd_text
 from control_plane.contracts.snapshot import Snapshot, SnapshotDatacenter, SnapshotModel, SnapshotRoute, TrafficState
-from edge_api.admission.unlimited import Unlimited
+from edge_api.admission.unlimited import NoAdmission
 from edge_api.app import ColdParts
 from edge_api.background import running
 from edge_api.dialects.routes import HOT_ROUTES
@@ -233,7 +233,7 @@ def assemble(upstream: SplitResult, options: Options, settings: Settings, clock:
     return StandaloneEdge(settings, models, open_requests, outbox, metrics, Services(
         table=models.holder, keyring=OneKey(options.key), chooser=Chooser(Health(clock), metrics),
         retries=RetryBudget(), outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings),
-        metrics=metrics, session_key=session_key, admission=Unlimited(), client_address=lambda peer, _: peer))
+        metrics=metrics, session_key=session_key, admission=NoAdmission(), client_address=lambda peer, _: peer))
 
 
 def serve(edge: StandaloneEdge) -> None:

@@ -21,6 +21,7 @@ from edge_api import errors
 from edge_api.dialects.base import Asked, Dialect
 from edge_api.errors import Refusal
 from edge_api.hot import respond
+from edge_api.hot.counting import Counting
 from edge_api.hot.dispatch import Dispatch
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared, allowed_regions, prepare, worst_case
@@ -111,7 +112,7 @@ class Exchange:
         self._body: list[bytes] = []
         self._size = 0
         self._grant: Grant | None = None
-        self._sent: Dispatch | None = None
+        self._sent: Dispatch | Counting | None = None
         self._waiting: asyncio.Task[None] | None = None
 
     # what the protocol tells
@@ -284,7 +285,10 @@ class Exchange:
         principal, services = self._known()[0], self._hot.services
         session = services.session_key(self.headers, prepared.asked.fields, principal.team_id)
         self._move(Phase.UPSTREAM)
-        self._sent = Dispatch(self, self._hot, principal, model, prepared, session, need, grant, self._dialect.name)
+        if prepared.asked.counts is None:
+            self._sent = Dispatch(self, self._hot, principal, model, prepared, session, need, grant, self._dialect.name)
+        else:
+            self._sent = Counting(self, self._hot, model, prepared, session, need)
         self._sent.begin()
 
     def _known(self) -> tuple[Principal, RoutingTable]:

@@ -218,7 +218,7 @@ class StreamRelay:
             self._write(self._framed(self._voice.keep_alive))
 
     def _look_s(self) -> float:
-        return min(LOOK_S, self._patience_s[not self._has_event] / 2)
+        return min(LOOK_S, self._patience_s[not self._has_event] / 4)
 
     def _leave_connection(self) -> None:
         if self._connection is not None:

@@ -8,6 +8,7 @@ from msgspec import json
 
 from control_plane.contracts.keys import Principal
 from edge_api import errors
+from edge_api.admission.estimate import completion_bound, prompt_bound, worst_cost_nusd
 from edge_api.dialects.base import Asked
 from edge_api.dialects.reading import wrong_field
 from edge_api.errors import Refusal
@@ -66,11 +67,11 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
 
 def worst_case(request_id: UUID, principal: Principal, model: RoutedModel, prepared: Prepared) -> Need:
     """What the request can use at most."""
-    prompt = min(prepared.length, model.context_window)
-    longest = model.max_output_tokens if prepared.max_tokens is None else prepared.max_tokens
-    completion = longest * max(prepared.asked.fields.n or 1, 1)
-    cost = prompt * model.price.input_usd + completion * model.price.output_usd
-    return Need(request_id, principal, model.id, prompt, completion, int(cost * 1_000_000_000) + 1)
+    prompt = prompt_bound(prepared.length, model.context_window)
+    if prepared.asked.counts is not None:
+        return Need(request_id, principal, model.id, 0, 0, 0)  # nothing is generated, nothing is billed
+    completion = completion_bound(prepared.max_tokens, model.max_output_tokens, max(prepared.asked.fields.n or 1, 1))
+    return Need(request_id, principal, model.id, prompt, completion, worst_cost_nusd(model.tariff, prompt, completion))
 
 
 def allowed_regions(fields: Fields, headers: Mapping[bytes, bytes], team: list[str] | None,

@@ -110,13 +110,14 @@ def agent(layout: Layout, shape: Shape, index: int) -> ProcessSpec:
     )  # fmt: skip
 
 
-def edge(layout: Layout, shape: Shape, index: int) -> ProcessSpec:
-    """An edge."""
+def edge(layout: Layout, shape: Shape, secrets: Secrets, index: int) -> ProcessSpec:
+    """An edge. All of them share limits in one Valkey."""
     return ProcessSpec(
         name=f"edge-{index}",
         argv=(meridian(), "edge"),
         env=_machine(shape, layout.edge(index)) | _listen(shape.ports.edge(index)) | {
-            "MERIDIAN_SHUTDOWN_GRACE_S": str(EDGE_SHUTDOWN_GRACE_S)},
+            "MERIDIAN_SHUTDOWN_GRACE_S": str(EDGE_SHUTDOWN_GRACE_S),
+            "MERIDIAN_VALKEY_URL": valkey(layout, shape, secrets).url},
         log_path=layout.log(f"edge-{index}"),
         cwd=str(layout.edge(index)),
         stop_grace_s=EDGE_GRACE_S,

@@ -93,7 +93,7 @@ class Stack:
         await readiness.datacenter_ready(api, lists_model, name, epoch_before)
 
     async def _start_edge(self, index: int) -> None:
-        spec, url = processes.edge(self._layout, self._shape, index), self._shape.edge_urls[index]
+        spec, url = processes.edge(self._layout, self._shape, self.secrets, index), self._shape.edge_urls[index]
         await self._start(EDGES, spec, f"{url}/readyz")
         await readiness.first_request(self._http, url, self.secrets.api_key)
 

@@ -85,6 +85,9 @@ class Datacenter:
                 length = next((int(line.split(b":")[1]) for line in head.lower().split(b"\r\n")
                                if line.startswith(b"content-length:")), 0)
                 await reader.readexactly(length)
+                if head.startswith(b"GET"):
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")  # a probe
+                    continue
                 self.seen += 1
                 await self._stream(writer)
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -23,8 +23,8 @@ def all_specs() -> list[ProcessSpec]:
         processes.bootstrap(LAYOUT, SHAPE, SECRETS),
         processes.agent(LAYOUT, SHAPE, 0),
         processes.agent(LAYOUT, SHAPE, 1),
-        processes.edge(LAYOUT, SHAPE, 0),
-        processes.edge(LAYOUT, SHAPE, 1),
+        processes.edge(LAYOUT, SHAPE, SECRETS, 0),
+        processes.edge(LAYOUT, SHAPE, SECRETS, 1),
     ]
 
 
@@ -72,7 +72,7 @@ def test_agents_share_no_directory() -> None:
 
 
 def test_machines_get_no_database() -> None:
-    for spec in (processes.agent(LAYOUT, SHAPE, 0), processes.edge(LAYOUT, SHAPE, 0)):
+    for spec in (processes.agent(LAYOUT, SHAPE, 0), processes.edge(LAYOUT, SHAPE, SECRETS, 0)):
         assert "MERIDIAN_DATABASE_URL" not in spec.env
         assert "MERIDIAN_REDIS_URL" not in spec.env
 
@@ -88,13 +88,13 @@ def test_settings_and_proxies_of_the_caller_do_not_leak_into_children() -> None:
 
 
 def test_the_edge_enrols_with_the_file_that_provisioning_writes() -> None:
-    spec = processes.edge(LAYOUT, SHAPE, 1)
+    spec = processes.edge(LAYOUT, SHAPE, SECRETS, 1)
     assert spec.env["MERIDIAN_ENROLMENT_TOKEN_FILE"] == str(processes.enrolment_file(LAYOUT.edge(1)))
 
 
 def test_the_edge_ends_by_itself_before_it_is_killed() -> None:
     """What it cuts it must still settle and ship."""
-    spec = processes.edge(LAYOUT, SHAPE, 0)
+    spec = processes.edge(LAYOUT, SHAPE, SECRETS, 0)
     settings = Settings(control_plane_urls=["http://x"], state_dir=LAYOUT.edge(0))
     cut_after_s = int(spec.env["MERIDIAN_SHUTDOWN_GRACE_S"])
     assert cut_after_s + settings.last_ship_s < spec.stop_grace_s

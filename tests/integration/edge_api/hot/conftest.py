@@ -16,7 +16,7 @@ from control_plane.contracts import ids
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.keys import Principal, Scope
 from control_plane.contracts.usage import UsageOpen, UsageRecord
-from edge_api.admission.unlimited import Unlimited
+from edge_api.admission.unlimited import NoAdmission
 from edge_api.app import ColdParts, build_app
 from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.hotpath import HotPath
@@ -200,7 +200,7 @@ def edge_parts(tmp_path: Path, home: Datacenter, other: Datacenter, limits: Limi
     services = Services(
         table=holder, keyring=directory, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(), outbox=outbox,
         open_requests=opened, clock=clock, limits=limits, metrics=metrics, session_key=session_key,
-        admission=Unlimited(), client_address=lambda peer, _: peer)
+        admission=NoAdmission(), client_address=lambda peer, _: peer)
     hot = HotPath(services)
     app = build_app(ColdParts(holder, opened, metrics, lambda: "", sorted(path.decode() for path in HOT_ROUTES)))
     server = uvicorn.Server(uvicorn.Config(

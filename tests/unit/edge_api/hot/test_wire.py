@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from control_plane.contracts.clock import ManualClock
-from edge_api.admission.unlimited import Unlimited
+from edge_api.admission.unlimited import NoAdmission
 from edge_api.dialects.base import Upstream
 from edge_api.hot.hotpath import MAX_PLACES, HotPath
 from edge_api.hot.services import Limits, Services
@@ -37,7 +37,7 @@ def hot_path(directory: Path) -> HotPath:
     return HotPath(Services(
         table=TableHolder(), keyring=Directory(), chooser=Chooser(Health(clock), metrics), retries=RetryBudget(),
         outbox=outbox, open_requests=OpenRequests(), clock=clock, limits=Limits(), metrics=metrics,
-        session_key=session_key, admission=Unlimited(), client_address=lambda peer, _: peer))
+        session_key=session_key, admission=NoAdmission(), client_address=lambda peer, _: peer))
 
 
 def test_heads_name_host_and_what_is_accepted() -> None:
