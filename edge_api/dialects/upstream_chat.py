@@ -116,10 +116,12 @@ def content_of(parts: list[TextPart | ImagePart]) -> Content:
     return "\n".join(texts) if len(texts) == len(parts) else parts
 
 
-class Thinking(msgspec.Struct):
-    """Whether to reason; the frontend tells the chat template."""
+class TemplateArgs(msgspec.Struct):
+    """Whether to reason, by both names that chat templates know. The frontend's own `thinking` would do as well, but it
+    overrules these, and a stream that goes on elsewhere after its reasoning says there that it is over by these."""
 
-    type: Literal["enabled", "disabled", "adaptive"]
+    enable_thinking: bool
+    thinking: bool
 
 
 class Chat(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -142,7 +144,7 @@ class Chat(msgspec.Struct, omit_defaults=True, kw_only=True):
     tool_choice: str | NamedChoice | UnsetType = UNSET
     parallel_tool_calls: bool | UnsetType = UNSET
     response_format: ResponseFormat | UnsetType = UNSET
-    thinking: Thinking | UnsetType = UNSET
+    chat_template_args: TemplateArgs | UnsetType = UNSET
     reasoning_effort: str | UnsetType = UNSET
     user: str | UnsetType = UNSET
     prompt_cache_key: str | UnsetType = UNSET

@@ -59,7 +59,7 @@ def translate(asked: MessagesRequest | CountRequest) -> chat.Chat:
         tool_choice=_tool_choice(asked),
         parallel_tool_calls=False if asked.tools and _wants_one_call(asked) else UNSET,
         response_format=chat.json_schema(format_.schema) if format_ else UNSET,
-        thinking=_thinking(asked.thinking),
+        chat_template_args=_thinking(asked.thinking),
         reasoning_effort=(config and config.effort) or UNSET,
         user=(asked.metadata and asked.metadata.user_id) or UNSET,
         session_id=given(asked.session_id),
@@ -197,11 +197,13 @@ def _tool_choice(asked: Counted) -> str | chat.NamedChoice | UnsetType:
     return {"auto": "auto", "any": "required", "none": "none"}[choice.type]
 
 
-def _thinking(config: ThinkingConfig | None) -> chat.Thinking | UnsetType:
-    """A budget is passed over: it is a target, and the engine's own bound is `max_tokens`."""
-    if config is None:
+def _thinking(config: ThinkingConfig | None) -> chat.TemplateArgs | UnsetType:
+    """Whether to reason; where the client leaves it to the model, nothing is said. A budget is passed over: it is a
+    target, and the bound is `max_tokens`."""
+    if config is None or config.type not in ("enabled", "disabled"):
         return UNSET
-    return chat.Thinking("adaptive" if config.type == "between_tools" else config.type)
+    is_on = config.type == "enabled"
+    return chat.TemplateArgs(is_on, is_on)
 
 
 def _wants_one_call(asked: Counted) -> bool:
