@@ -35,7 +35,6 @@ class MessagesVoice:
     """One stream. The message starts with the first event, for it says how long the prompt was."""
 
     keep_alive = PING
-    is_plain = False
 
     def __init__(self, request_id: UUID, manner: Manner) -> None:
         self._request_id, self._manner = request_id, manner

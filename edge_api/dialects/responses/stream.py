@@ -34,7 +34,6 @@ class ResponsesVoice:
     """One stream. It owns `response`, which is told at the start and, complete, at the end."""
 
     keep_alive = b": keep-alive\n\n"
-    is_plain = False
 
     def __init__(self, response: Response, request_id: UUID) -> None:
         self._response, self._hex = response, request_id.hex
