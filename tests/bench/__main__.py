@@ -14,13 +14,14 @@ def main(arguments: list[str]) -> int:
         for bench in known.values():
             print(f"{bench.name:<{width}}  {bench.summary}")
         return 0
-    if len(arguments) != 1 or arguments[0] not in known:
+    name, *options = arguments
+    if name not in known or not set(options) <= set(known[name].options):
         print(f"error: no bench {' '.join(arguments)!r}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     began_s = CLOCK.monotonic_s()
-    figures = known[arguments[0]].main()
+    figures = known[name].main(**{option.lstrip("-"): True for option in options})
     print(f"took {CLOCK.monotonic_s() - began_s:.0f} s", file=sys.stderr)
-    print(json.dumps({"bench": arguments[0], **figures}))
+    print(json.dumps({"bench": name, **figures}))
     return 0
 
 

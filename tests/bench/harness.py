@@ -5,6 +5,7 @@ CPU comes from the scheduler's own count (`/proc/PID/task/*/schedstat`, nanoseco
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from statistics import median, quantiles
 import psutil
 
 import tests.bench
-from control_plane.contracts.clock import SystemClock
+from control_plane.contracts.clock import SystemClock, utc
 
 Figure = float | int | str | bool
 Figures = dict[str, Figure]
@@ -25,18 +26,21 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A module of this package with `NAME`, `SUMMARY` and `main`."""
+    """A module of this package with `NAME`, `SUMMARY` and `main`; `OPTIONS`, if it has any, are flags that `main` takes
+    by name."""
 
     name: str
     summary: str
-    main: Callable[[], Figures]
+    main: Callable[..., Figures]
+    options: tuple[str, ...] = ()
 
 
 def benches() -> list[Bench]:
     """Every bench, by name. What is no bench in this package has no `NAME`."""
     modules = [importlib.import_module(f"{tests.bench.__name__}.{info.name}")
                for info in pkgutil.iter_modules(tests.bench.__path__) if not info.name.startswith(("_", "test_"))]
-    found = [Bench(module.NAME, module.SUMMARY, module.main) for module in modules if hasattr(module, "NAME")]
+    found = [Bench(module.NAME, module.SUMMARY, module.main, getattr(module, "OPTIONS", ()))
+             for module in modules if hasattr(module, "NAME")]
     return sorted(found, key=lambda bench: bench.name)
 
 
@@ -86,9 +90,19 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return values[0] if len(values) == 1 else quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def verdict(value: float, limit: float) -> str:
-    """How a figure stands to its yardstick, in words."""
+def verdict(value: float, limit: float, at_least: bool = False) -> str:
+    """How a figure stands to its yardstick, in words; `at_least`: less is worse."""
+    if at_least:
+        return f"{'within' if value >= limit else 'BELOW'} the yardstick of {limit:g}"
     return f"{'within' if value <= limit else 'ABOVE'} the yardstick of {limit:g}"
+
+
+def machine() -> str:
+    """The day and what this ran on: figures mean little without them."""
+    kind = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                 if line.startswith("model name")), "unknown CPU")
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"{utc(CLOCK.time_s()):%Y-%m-%d}, {psutil.cpu_count()} cores of {kind}, Python {python}"
 
 
 def _memory(process: psutil.Process, kind: str) -> int:

@@ -42,10 +42,11 @@ class _Connection(asyncio.Protocol):
         if self._held.endswith(b"0\r\n\r\n"):
             return True
         head_end = self._held.find(b"\r\n\r\n")
-        at = self._held.find(b"content-length: ", 0, head_end)
+        head = bytes(self._held[:head_end]).lower()  # not all write their headers small
+        at = head.find(b"content-length: ")
         if at < 0:
             return False
-        return len(self._held) >= head_end + 4 + int(self._held[at + 16:self._held.index(b"\r", at)])
+        return len(self._held) >= head_end + 4 + int(head[at + 16:].split(b"\r", 1)[0])
 
 
 @dataclass(slots=True)
@@ -70,13 +71,13 @@ class Target:
         return (f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{self._port}\r\n{self._auth}"
                 f"content-type: application/json\r\naccept: */*\r\ncontent-length: {len(body)}\r\n\r\n").encode() + body
 
-    async def unary(self, count: int, clients: int) -> None:
-        """`count` requests from `clients` at once, each waiting for its answer.
+    async def unary(self, count: int, clients: int, **fields: Any) -> None:
+        """`count` requests from `clients` at once, each waiting for its answer; `fields` are put into the body.
 
         Raises:
             RuntimeError: an answer was no 200.
         """
-        raw, left = self.request(max_tokens=16), iter(range(count))
+        raw, left = self.request(max_tokens=16, **fields), iter(range(count))
 
         async def client() -> None:
             for _ in left:
