@@ -52,6 +52,8 @@ class Bank:
         self._flights: set[asyncio.Task[None]] = set()
         self._is_due = self._is_away = False
         self._close_at_s = 0.0
+        figures.leases.set_function(lambda: sum(len(money.purse.leases) for money in self._accounts.values()))
+        figures.leased_nusd.set_function(lambda: sum(money.purse.leased_nusd for money in self._accounts.values()))
 
     def account(self, scope: LimitScope, scope_id: str) -> Money:
         """The account of a scope's money."""
@@ -78,8 +80,6 @@ class Bank:
         gone = [key for key, money in self._accounts.items() if not money.tend(now_s)]
         for key in gone:
             del self._accounts[key]
-        self._figures.leases.set(sum(len(money.purse.leases) for money in self._accounts.values()))
-        self._figures.leased_nusd.set(sum(money.purse.leased_nusd for money in self._accounts.values()))
         if now_s >= self._close_at_s and not self._flights and (self._closable() or self._may_tell_earlier()):
             self._send()
         return bool(gone)

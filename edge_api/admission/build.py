@@ -35,7 +35,7 @@ class AdmissionParts:
 
     def tasks(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """What runs in the background, by name, for ever."""
-        return {"valkey": self.line.run, "admission": self.gate.run}
+        return {"valkey": self.line.run, "limits": self.gate.run, "money": self.gate.run_bank}
 
     async def aclose(self) -> None:
         """Gives back what this edge holds, within `LAST_WORDS_S`: others may have it at once."""
@@ -62,5 +62,6 @@ def build_admission(
     figures = AdmissionFigures(registry)
     line = Line(None if valkey_url is None else connect(valkey_url), clock, figures)
     bank = Bank(link, boot_id, clock, written, shipped, figures)
-    gate = Gate(line, bank, clock, boot_id, live_edges, OpenGrants(clock, longest_request_s, figures), figures)
+    edge = boot_id if link.identity is None else link.identity.name
+    gate = Gate(line, bank, clock, edge, live_edges, OpenGrants(clock, longest_request_s, figures), figures)
     return AdmissionParts(gate, line, bank)

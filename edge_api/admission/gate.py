@@ -5,7 +5,7 @@ bound, yes or no. If one says no, what the others gave goes back as if it had ne
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from control_plane.contracts.clock import Clock
@@ -22,7 +22,9 @@ from edge_api.admission.slots import SlotName, Slots
 from edge_api.errors import Refusal
 from edge_api.hot.services import Grant, Need
 
-TEND_S = 0.25
+TEND_S = 1.0
+BANK_TEND_S = 0.25
+TEND_PIECE = 500
 MONEY_WAIT_S = 2.0
 MAX_PLANS = 20_000
 
@@ -38,7 +40,8 @@ class Plan(NamedTuple):
 
 
 class Gate:
-    """Implements `Admission`. Owns the accounts of limits; `edge` is this edge's name in Valkey, new at every boot."""
+    """Implements `Admission`. Owns the accounts of limits; `edge` is this edge's name in Valkey: what an earlier boot
+    held under it is overwritten."""
 
     def __init__(self, line: Line, bank: Bank, clock: Clock, edge: str, live_edges: Callable[[], int],
                  open_grants: OpenGrants, figures: AdmissionFigures) -> None:
@@ -85,7 +88,7 @@ class Gate:
         limits = [(account, units) for account, units in _needs(plan, need) if not isinstance(account, Money)]
         holds = await self._take_all(limits, None)
         try:
-            money = [(account, need.cost_nusd) for account in plan.money]
+            money = [(account, need.cost_nusd) for account in self._plan(need).money]  # it may have been made anew
             holds += await self._take_all(money, MONEY_WAIT_S)
         except BaseException:  # the client may be gone as well: what is held goes back, whatever ends this
             _undo(holds)
@@ -93,23 +96,35 @@ class Gate:
         return self._open.begin(holds, _lines(plan))
 
     async def run(self) -> None:
-        """Looks after everything that is held, for ever: gives back what lies idle, says again what is in use."""
+        """Looks after the limits, for ever: gives back what lies idle, says again what is in use."""
         while True:
-            self.tend()
+            for _ in self.tend():
+                await asyncio.sleep(0)
             await asyncio.sleep(TEND_S)
 
-    def tend(self) -> None:
-        """One such look."""
-        now_s = self._clock.monotonic_s()
-        idle_rates = [name for name, rate in self._rates.items() if not rate.tend(now_s)]
-        idle_slots = [name for name, slots in self._slots.items() if not slots.tend(now_s) and not slots.used]
-        for rate_name in idle_rates:
-            del self._rates[rate_name]
-        for slot_name in idle_slots:
-            del self._slots[slot_name]
-        if self._bank.tend(now_s) or idle_rates or idle_slots:
-            self._plans.clear()
+    async def run_bank(self) -> None:
+        """Looks after the money, for ever."""
+        while True:
+            if self._bank.tend(self._clock.monotonic_s()):
+                self._plans.clear()
+            await asyncio.sleep(BANK_TEND_S)
+
+    def tend(self) -> Iterator[None]:
+        """One look after the limits, in pieces, between which requests may be served."""
         self._open.reap()
+        now_s = self._clock.monotonic_s()
+        for at, (name, rate) in enumerate(list(self._rates.items())):
+            if not rate.tend(now_s):
+                del self._rates[name]
+                self._plans.clear()
+            if at % TEND_PIECE == TEND_PIECE - 1:
+                yield
+        for at, (slot_name, slots) in enumerate(list(self._slots.items())):
+            if not slots.tend(now_s) and not slots.used:
+                del self._slots[slot_name]
+                self._plans.clear()
+            if at % TEND_PIECE == TEND_PIECE - 1:
+                yield
 
     def put_back(self) -> None:
         """This edge ends: what it holds of limits goes back to the others."""

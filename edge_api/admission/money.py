@@ -127,8 +127,9 @@ class Money(Account):
 
     def tend(self, now_s: float) -> bool:
         """Retires leases that are used up, or idle for long. False: there is nothing to remember."""
-        self.purse.retire(is_all=now_s - self.purse.last_used_s > IDLE_S)
-        return bool(self.purse.leases or self.waiting or self.is_asking or self.pending)
+        is_idle = now_s - self.purse.last_used_s > IDLE_S
+        self.purse.retire(is_all=is_idle)
+        return bool(not is_idle or self.purse.leases or self.waiting or self.is_asking or self.pending)
 
     def _go_on(self) -> None:
         self.serve()

@@ -10,6 +10,7 @@ own share, limit / live edges, by what it has let in itself; what it let in is c
 Valkey has forgotten the last minute.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,7 +24,8 @@ from edge_api.admission.scripts import CORRECT, SLOT_MS, TAKE, WINDOW_MS, WINDOW
 from edge_api.errors import Refusal
 
 BLOCK_SHARE = 16
-BLOCK_S = 5.0
+BLOCK_S = 4.0
+CORRECT_S = 0.2
 EAGER_S = 1.0
 DENIED_S = 0.25
 
@@ -167,6 +169,8 @@ class Rate(Account):
         if answer is None:
             self.serve()  # the line is down, so each is judged by this edge's own share
             self.is_asking = False
+            if self.waiting:
+                self.ask()
             return
         granted, slot, self._left, wait_ms, reset_ms, now_ms = answer
         now_s = self._clock.monotonic_s()
@@ -223,6 +227,8 @@ class Rate(Account):
             self.free = 0
 
     def _owe(self, slot: int, units: int) -> None:
+        if not self._owed and self._line.is_up:
+            asyncio.get_running_loop().call_later(CORRECT_S, self.correct)
         self._owed[slot] = self._owed.get(slot, 0) + units
         if units < 0:
             self._denied_until_s = 0.0

@@ -131,6 +131,8 @@ class Slots(Account):
         if answer is None:
             self.serve()
             self.is_asking = False
+            if self.waiting:
+                self.ask()
             return
         total, self._room = answer
         self.held += total - self._sent  # what was given back in the meantime stays given back

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from control_plane.contracts.keys import Principal
-from edge_api.admission import gate, slots
+from edge_api.admission import gate, rates, slots
 from edge_api.admission.rates import largest_block, most_in_a_minute
 from edge_api.errors import OVER_WHOLE_LIMIT, Refusal
 from tests.integration.edge_api.admission.places import Edge, counted, edge
@@ -98,7 +98,7 @@ async def test_tokens_that_were_not_used_may_be_used_by_others(two: tuple[Edge, 
         granted = await two[at % 2].admit(need(who, prompt_tokens=30, completion_tokens=30))
         granted.settle(tokens=10, cost_nusd=0)
         granted.release()
-        await asyncio.sleep(2 * gate.TEND_S)
+        await asyncio.sleep(2 * rates.CORRECT_S)
     assert await two[0].try_admit(need(who, prompt_tokens=30, completion_tokens=30)) is None
     assert await two[0].try_admit(need(who, prompt_tokens=30, completion_tokens=20)) is not None
 
@@ -173,15 +173,16 @@ async def test_who_gives_up_waiting_leaves_no_slot_behind(two: tuple[Edge, Edge]
 
 async def test_a_killed_edges_slots_come_free_by_themselves(
         valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "HELD_S", 1.0)
+    monkeypatch.setattr(slots, "HELD_S", 1.5)
     monkeypatch.setattr(slots, "RENEW_S", 0.3)
+    monkeypatch.setattr(gate, "TEND_S", 0.1)
     who = principal(key_limit(concurrency=2))
     async with edge(valkey_url, "boot_b", 2) as second:
         async with edge(valkey_url, "boot_a", 2, dies=True) as first:
             assert [await first.try_admit(need(who)) is not None for _ in range(3)] == [True, True, False]
-            await asyncio.sleep(1.3)
+            await asyncio.sleep(2)
             assert await second.try_admit(need(who)) is None, "a living edge's slots stay its own"
-        await asyncio.sleep(1.3)
+        await asyncio.sleep(1.7)
         assert await second.try_admit(need(who)) is not None
 
 

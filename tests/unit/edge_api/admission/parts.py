@@ -50,8 +50,13 @@ class Place:
     def __post_init__(self) -> None:
         self.parts = build_admission(
             None, ControlPlaneLink([], self.clock), "boot_1", self.clock, lambda: self.edges, lambda: Position(1, 0),
-            lambda: Position(1, 0), self.registry, self.longest_request_s)
+            lambda: Position(0, 0), self.registry, self.longest_request_s)
         self.gate = self.parts.gate
+
+    def tend(self) -> None:
+        """One look after everything."""
+        for _ in self.gate.tend():
+            pass
 
     def figure(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"meridian_edge_{name}", labels) or 0.0
