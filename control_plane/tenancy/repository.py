@@ -104,9 +104,10 @@ async def drop_limit(session: AsyncSession, team_id: str, key_id: str | None, mo
 
 
 async def limits_of(session: AsyncSession, team_id: str, key_id: str | None) -> Sequence[KeyLimit]:
-    """The limits of exactly this key, or with none of exactly the team. They are few: the service bounds them."""
+    """The limits of exactly this key, or with none of exactly the team, in one order. They are few: the service bounds
+    them."""
     return (await session.execute(select(KeyLimit).where(*_bound(team_id, key_id)).order_by(
-        KeyLimit.id))).scalars().all()
+        KeyLimit.model_id.nulls_first()))).scalars().all()
 
 
 async def limits(session: AsyncSession, limit: int, after_id: str | None, team_id: str | None,

@@ -46,8 +46,8 @@ async def test_credits_and_budgets_are_shown(guest: Guest) -> None:
     credited = await api.post(f"/operator/v1/teams/{guest.key.team_id}/credits",
                               json={"amount_usd": "500", "reason": "test"}, headers=operator)
     assert credited.status_code < 300, credited.text
-    budget = await api.put("/operator/v1/budgets", headers=operator, json={
-        "key": guest.key.id, "interval": "monthly", "limit_usd": "50"})
+    budget = await api.put(
+        f"/operator/v1/budgets/key/{guest.key.id}/monthly", json={"limit_usd": "50"}, headers=operator)
     assert budget.status_code < 300, budget.text
     record = guest.record()
     await guest.house.ship(record)
