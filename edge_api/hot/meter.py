@@ -58,7 +58,7 @@ class StreamMeter:
         self._wants_last, self._wants_each = wants_usage, wants_each_usage
         self.journal = journal = Journal(watch)
         self._log, self._note = journal.log, journal.recent.append
-        self._watch = journal.watch if watch else None
+        self._watch = journal.watch if journal.is_watched else None
         self.usage = b""
         self.has_final_usage = False
         self.is_over = self.is_cut = False

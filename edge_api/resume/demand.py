@@ -153,7 +153,9 @@ def read(body: bytes) -> Demand:
 def watch_for(fields: Fields) -> Watch:
     """What of the stream must be looked at that a request asks for."""
     watch = Watch.CALLS if isinstance(fields, ChatFields) and fields.tools else Watch.NOTHING
-    return watch | Watch.TEXT if fields.is_constrained else watch
+    if fields.is_constrained:
+        watch |= Watch.TEXT
+    return watch if fields.stop is NOTHING else watch | Watch.STOPS
 
 
 def said(raw: msgspec.Raw) -> bytes:

@@ -25,6 +25,7 @@ from control_plane.contracts.deployment import ReasoningFacts
 from edge_api.hot import sse
 
 RING = 8
+LONG_RING = 64  # with stop strings such as " x" nearly every word may be the beginning of one
 SEGMENT_END = b"]"
 NO_IDS = SEGMENT_END
 _IDS = re.compile(rb'"completion_token_ids":\s*\[\s*\d')
@@ -33,11 +34,13 @@ _CALLS = b'"tool_calls":'
 
 
 class Watch(IntFlag):
-    """What of a stream is looked at while it passes: `TEXT` of one whose text a grammar rules."""
+    """What of a stream is looked at while it passes: `TEXT` of one whose text a grammar rules. `STOPS`: it has stop
+    strings, so more of its events are kept."""
 
     NOTHING = 0
     CALLS = 1
     TEXT = 2
+    STOPS = 4
 
 
 class Reasoning(StrEnum):
@@ -91,14 +94,15 @@ class Seam(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """Owns one stream's ids. The meter calls `watch` with each event of a `watched` stream, then appends to `log` the
-    digits of the event's ids with their closing bracket, if it has any, and to `recent` the event, if it has data."""
+    """Owns one stream's ids. The meter calls `watch` with each event of a stream that `is_watched`, then appends to
+    `log` the digits of the event's ids with their closing bracket, if it has any, and to `recent` the event, if it has
+    data."""
 
     __slots__ = ("_before", "_call", "_calls", "_had_text", "_repeat", "_text", "log", "recent", "watched")
 
     def __init__(self, watched: Watch = Watch.NOTHING) -> None:
         self.log = bytearray()
-        self.recent: deque[bytes] = deque(maxlen=RING)
+        self.recent: deque[bytes] = deque(maxlen=LONG_RING if watched & Watch.STOPS else RING)
         self.watched = watched
         self._before = b""
         self._had_text = False
@@ -121,6 +125,10 @@ class Journal:
         """Ids that did not come as bytes."""
         if ids:
             self.log += b",".join(b"%d" % one for one in ids) + SEGMENT_END
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self.watched & (Watch.CALLS | Watch.TEXT))
 
     @property
     def last(self) -> bytes:
@@ -174,7 +182,7 @@ class Journal:
                 content, reasoning = said.content + content, said.reasoning + reasoning
                 is_certain = (said.reasoning or said.content)[0] not in begins_stop
             given_up += bool(_IDS.search(event))
-        if len(self.recent) == RING:
+        if len(self.recent) == self.recent.maxlen:
             return None
         return _Cut(self._without(given_up), Said(self._repeat.content + content, self._repeat.reasoning + reasoning))
 
@@ -206,7 +214,7 @@ class Journal:
                 return call
             if _says(choice):
                 return None
-        return call if len(self.recent) < RING else None
+        return call if len(self.recent) != self.recent.maxlen else None
 
 
 class _Cut(NamedTuple):

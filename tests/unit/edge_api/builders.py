@@ -4,6 +4,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from control_plane.contracts import ids
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.snapshot import Snapshot, SnapshotDatacenter, SnapshotModel, SnapshotRoute, TrafficState
 from control_plane.contracts.usage import Attempt, MeterSource, Outcome, UsageOpen, UsageRecord
@@ -15,13 +16,14 @@ PRICE = Price(version="pv_1", input_usd=Decimal("0.0000006"), cached_input_usd=D
 
 def snapshot(
     version: int = 1, lineage: int = 1, weights: dict[str, int] | None = None, models: tuple[str, ...] = (MODEL,),
-    reason: str | None = None, ports: dict[str, int] | None = None,
+    reason: str | None = None, ports: dict[str, int] | None = None, engine: EngineFacts | None = None,
 ) -> Snapshot:
     """A snapshot in which every model is served by every datacenter."""
     weights = {"us-east-1": 100, "eu-north-1": 100} if weights is None else weights
     routes = [
         SnapshotRoute(deployment_id=f"{dc}-a-glm", fleet_id=f"{dc}-a", datacenter_id=dc,
-                      ingress_url=f"http://127.0.0.1:{(ports or {}).get(dc, 9000 + at)}")
+                      ingress_url=f"http://127.0.0.1:{(ports or {}).get(dc, 9000 + at)}",
+                      engine=engine or EngineFacts())
         for at, dc in enumerate(weights)]
     return Snapshot(
         lineage=lineage, version=version, built_at_s=1_800_000_000.0,

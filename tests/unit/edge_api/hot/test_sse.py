@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_api.hot.sse import EventSplitter, EventTooLong, event_name, payload
+from edge_api.hot.sse import EventSplitter, EventTooLong, event_name, is_whole, payload
 
 STREAM = "data: {\"a\":\"漢字 🙂\"}\n\n: keep-alive\n\nevent: x\ndata: 1\ndata: 2\n\ndata: [DONE]\n\n".encode()
 EVENTS = [event + b"\n\n" for event in STREAM.split(b"\n\n")[:-1]]
@@ -71,3 +71,12 @@ def test_the_payload_is_the_data_lines_joined(event: bytes, data: bytes) -> None
 def test_the_name_of_an_event() -> None:
     assert event_name(b"event: error\ndata: 1\n\n") == b"error"
     assert event_name(b"data: 1\n\n") == b""
+
+
+@pytest.mark.parametrize(("event", "whole"), [
+    (b'data: {"a":[1]}\n\n', True), (b"data: [DONE]\n\n", True), (b'data: {"a":"lo\n\n', False),
+    (b'data: {"a\n\n', False), (b'data: {"a":1\n\n', False), (b"data: [DO\n\n", False), (b"da\n\n", False),
+    (b": comment\n\n", False), (b"", False),
+])
+def test_an_event_without_its_end_is_whole_only_with_all_its_data(event: bytes, whole: bool) -> None:
+    assert is_whole(event) is whole

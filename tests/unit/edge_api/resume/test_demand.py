@@ -99,6 +99,7 @@ def test_only_what_is_needed_is_watched() -> None:
     assert watch_for(ChatFields(model="m", messages=said, tools=[])) == Watch.NOTHING
     assert watch_for(ChatFields(model="m", messages=said, tools=said)) == Watch.CALLS
     assert watch_for(ChatFields(model="m", messages=said, tools=said, guided_json=form)) == Watch.CALLS | Watch.TEXT
+    assert watch_for(ChatFields(model="m", messages=said, stop=form)) == Watch.STOPS
 
 
 @pytest.mark.parametrize("name", ["response_format", "guided_json", "guided_regex", "guided_grammar", "guided_choice"])

@@ -22,7 +22,7 @@ ALL = Watch.CALLS | Watch.TEXT
 def fed(journal: Journal, *events: bytes) -> Journal:
     """The journal after the events, as a meter feeds it."""
     for event in events:
-        if journal.watched:
+        if journal.is_watched:
             journal.watch(event)
         journal.recent.append(event)
         found = json.decode(event[6:]).get("nvext")
@@ -177,6 +177,15 @@ def test_a_call_ends_what_stops_could_hold_back() -> None:
     seam = journal.seam(None, ("x",))
     assert seam is not None
     assert (seam.ids, seam.repeat, seam.calls) == (b"1,2,3", Said(), 1)
+
+
+def test_words_that_may_all_begin_a_stop_string_are_kept_for_longer() -> None:
+    words = [chat([at], content=" word") for at in range(RING)]
+    journal = fed(Journal(Watch.STOPS), chat([99], content="a"), chat([98], content="b"), *words)
+    seam = journal.seam(None, (" x",))
+    assert seam is not None
+    assert (seam.ids, seam.repeat.content) == (b"99", "b" + " word" * RING)
+    assert fed(Journal(Watch.STOPS), *words * 8).seam(None, (" x",)) is None
 
 
 # watched streams
