@@ -253,7 +253,7 @@ class Dispatch:
             return
         route = self._elsewhere() if may_go_elsewhere(self._failures) else None
         if route is None:
-            self._end(give_up(self._failures), Outcome.UPSTREAM_LOST)
+            self._end(give_up(self._failures, self._prepared.asked.upstream), Outcome.UPSTREAM_LOST)
             return
         self._services.metrics.retried()
         if relay is not None:

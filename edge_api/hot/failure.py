@@ -13,14 +13,17 @@ from msgspec import json
 
 from control_plane.contracts import ids
 from edge_api import errors
+from edge_api.dialects.base import Upstream
 from edge_api.errors import Fault, Refusal
 from edge_api.upstream.connection import Headers
 
 OVERLOADED_STATUSES = (429, 503, 529)
 REQUEST_SHAPED_STATUSES = (400, 409, 413, 415, 422)
+NOT_IMPLEMENTED_STATUS = 501  # what Dynamo says of fields that it knows and does not do: the request's own
 DEFAULT_RETRY_AFTER_S = 2.0
 
 _UNSUPPORTED = re.compile(r"[Uu]nsupported parameter\(s\): `([^`]+)`")
+_BACKTICKED = re.compile(r"`([A-Za-z_.]{1,100})`")
 _TOO_LONG = re.compile(r"context (length|window)|maximum (context|model) length|max_model_len|too many tokens", re.I)
 
 
@@ -78,6 +81,8 @@ def judge(status: int, headers: Headers, body: bytes) -> Failure | Refusal:
     """What an answer other than 200 means."""
     if status in REQUEST_SHAPED_STATUSES:
         return _refusal(status, body)
+    if status == NOT_IMPLEMENTED_STATUS:
+        return _not_implemented(body)
     if status in OVERLOADED_STATUSES:
         return Failure(FailureKind.OVERLOADED, status, _seconds(headers.get(b"retry-after")))
     if status == 404:
@@ -100,8 +105,10 @@ def may_go_elsewhere(failures: list[Failure]) -> bool:
     return sum(failure.may_be_the_requests_own for failure in failures) < 2
 
 
-def give_up(failures: list[Failure]) -> Refusal:
+def give_up(failures: list[Failure], upstream: Upstream = Upstream.CHAT) -> Refusal:
     """What the client is told when every attempt that was allowed has failed."""
+    if upstream is Upstream.EMBEDDINGS and all(failure.kind is FailureKind.NOT_SERVED for failure in failures):
+        return Refusal(errors.MODEL_NOT_FOUND, "the model makes no embeddings", "model")
     if failures[-1].kind is FailureKind.SLOW:
         return Refusal(errors.UPSTREAM_TIMEOUT, "the model did not begin to answer in time")
     if all(failure.kind is FailureKind.CROWDED for failure in failures):
@@ -126,6 +133,13 @@ def _refusal(status: int, body: bytes) -> Refusal:
         return Refusal(errors.UNSUPPORTED_PARAMETER, message, unsupported[1], status=status)
     fault = errors.CONTEXT_LENGTH_EXCEEDED if _TOO_LONG.search(message) else _FAULTS.get(status, errors.INVALID_VALUE)
     return Refusal(fault, message, error.param, status=status)
+
+
+def _not_implemented(body: bytes) -> Refusal:
+    error = _engine_error(body)
+    message = (error.message or "the engine does not do what the request asks for")[:2000]
+    named = _BACKTICKED.search(message)
+    return Refusal(errors.UNSUPPORTED_PARAMETER, message, error.param or (named[1] if named else None))
 
 
 _FAULTS: dict[int, Fault] = {413: errors.PAYLOAD_TOO_LARGE, 422: errors.UNPROCESSABLE}

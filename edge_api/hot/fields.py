@@ -13,7 +13,8 @@ class Fields(msgspec.Struct, gc=False, kw_only=True):
 
     Big fields stay raw slices of the request's own bytes. `nvext` and `cache_salt` are read only to be taken out:
     what they say is between the edge and the engine. A limit that is null is one that was not named, but its key is
-    there. `provider` is the edge's own: where the request may be served.
+    there. `provider` is the edge's own: where the request may be served. `usage` is how OpenRouter's clients ask for
+    what every answer has.
     """
 
     model: str
@@ -36,6 +37,9 @@ class Fields(msgspec.Struct, gc=False, kw_only=True):
     cache_salt: msgspec.Raw = NOTHING
     provider: msgspec.Raw = NOTHING
     service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_retention: str | None = None
+    usage: msgspec.Raw = NOTHING
     stop: msgspec.Raw = NOTHING
     response_format: msgspec.Raw = NOTHING
     guided_json: msgspec.Raw = NOTHING

@@ -7,9 +7,10 @@ import msgspec
 from msgspec import json
 
 from control_plane.contracts.keys import Principal
+from control_plane.contracts.snapshot import ModelFeature
 from edge_api import errors
 from edge_api.admission.estimate import completion_bound, prompt_bound, worst_cost_nusd
-from edge_api.dialects.base import Asked
+from edge_api.dialects.base import Asked, Upstream
 from edge_api.dialects.reading import wrong_field
 from edge_api.errors import Refusal
 from edge_api.hot.fields import NOTHING, Fields
@@ -55,6 +56,9 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
         Refusal: it asks for more than the model can give.
     """
     fields = asked.fields
+    features = model.listing.details.features
+    if asked.upstream is Upstream.EMBEDDINGS and features and ModelFeature.EMBEDDINGS not in features:
+        raise Refusal(errors.INVALID_VALUE, f"the model '{model.id}' makes no embeddings", "model")
     _check_limit(fields, model.max_output_tokens)
     if fields.service_tier is not None and fields.service_tier not in SERVICE_TIERS:
         raise Refusal(errors.INVALID_VALUE, f"'service_tier' is {fields.service_tier[:100]!r}; it may be one of "

@@ -23,7 +23,8 @@ METERED_OPTIONS: Mapping[str, msgspec.Raw] = {
 NVEXT = b'{"extra_fields":["completion_token_ids"]}'
 SWITCHES = b'{"stream_options":{"include_usage":true,"continuous_usage_stats":true},"nvext":' + NVEXT + b","
 # What is between a client and the edge, and what the edge alone may say to an engine.
-OWNED = ("nvext", "cache_salt", "provider", "service_tier", "session_id", "prompt_cache_key")
+OWNED = ("nvext", "cache_salt", "provider", "service_tier", "session_id", "prompt_cache_key", "prompt_cache_retention",
+         "safety_identifier", "usage")
 
 _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -50,7 +51,8 @@ def salted(pieces: Pieces, salt: str) -> Pieces:
 def _has_owned(fields: Fields) -> bool:
     return (fields.nvext is not NOTHING or fields.cache_salt is not NOTHING or fields.provider is not NOTHING
             or fields.service_tier is not None or fields.session_id is not None
-            or fields.prompt_cache_key is not None)
+            or fields.prompt_cache_key is not None or fields.prompt_cache_retention is not None
+            or fields.safety_identifier is not None or fields.usage is not NOTHING)
 
 
 def _rebuilt(body: bytes, stream: bool, limit: int | None) -> Pieces:

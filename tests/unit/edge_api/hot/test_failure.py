@@ -3,6 +3,7 @@
 import pytest
 
 from edge_api import errors
+from edge_api.dialects.base import Upstream
 from edge_api.errors import Refusal
 from edge_api.hot.exchange import TRANSITIONS, Phase
 from edge_api.hot.failure import Failure, FailureKind, give_up, judge, judge_stream_error, may_go_elsewhere
@@ -131,3 +132,18 @@ def test_a_request_that_may_be_what_breaks_datacenters_is_tried_in_one_more(stat
 
 def test_a_prompt_that_was_accepted_is_never_sent_again() -> None:
     assert not may_go_elsewhere([Failure(FailureKind.SLOW)])
+
+
+def test_what_an_engine_does_not_implement_is_the_requests_own_fault() -> None:
+    refused = judge(501, {}, b'{"message":"Validation: `functions` is deprecated.","type":"Not Implemented","code":501}')
+    assert isinstance(refused, Refusal)
+    assert (refused.status, refused.fault, refused.param) == (400, errors.UNSUPPORTED_PARAMETER, "functions")
+
+
+def test_a_model_that_no_datacenter_serves_for_embeddings_makes_none() -> None:
+    refused = give_up([Failure(FailureKind.NOT_SERVED, 404)] * 2, Upstream.EMBEDDINGS)
+    assert (refused.fault, refused.param) == (errors.MODEL_NOT_FOUND, "model")
+
+
+def test_a_model_that_no_datacenter_serves_for_chat_may_come_back() -> None:
+    assert give_up([Failure(FailureKind.NOT_SERVED, 404)] * 2).fault is errors.UPSTREAM_UNAVAILABLE

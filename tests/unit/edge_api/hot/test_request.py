@@ -129,7 +129,8 @@ def test_a_salt_is_put_in_front_and_counted() -> None:
 
 
 @pytest.mark.parametrize("named", [
-    {"service_tier": "flex"}, {"session_id": "s"}, {"prompt_cache_key": "k"}, {"provider": {"only": ["us-east-1"]}}])
+    {"service_tier": "flex"}, {"session_id": "s"}, {"safety_identifier": "h"}, {"prompt_cache_retention": "24h"},
+    {"usage": {"include": True}}, {"prompt_cache_key": "k"}, {"provider": {"only": ["us-east-1"]}}])
 def test_what_is_between_client_and_edge_stays_here(named: dict[str, Any]) -> None:
     assert json.loads(sent(parse(body(**named), False))) == {"model": "m", "messages": MESSAGES}
 
