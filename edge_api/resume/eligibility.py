@@ -38,6 +38,7 @@ class Verdict(StrEnum):
     OWN_REASONING = "own_reasoning"
     SAMPLED_CALL = "sampled_call"
     SAMPLED_STOP = "sampled_stop"
+    RAW_CALL = "raw_call"
     NO_GRAMMAR = "no_grammar"
     UNREADABLE = "unreadable"
 
@@ -93,17 +94,13 @@ def _way(demand: Demand, seam: Seam, there: EngineFacts) -> Verdict:
         return Verdict.SAMPLED_CALL if demand.is_sampled else Verdict.REPLAY
     if demand.limit is not None and seam.tokens >= demand.limit:
         return Verdict.COMPLETE
-    is_constrained = _is_constrained(demand, there)
+    is_constrained = demand.constraint() is not None
     if any(seam.repeat) and demand.is_sampled:
         if is_constrained or demand.has_tools or seam.repeat.reasoning:
             return Verdict.SAMPLED_STOP
         return Verdict.FORCE if there.grammar_url else Verdict.NO_GRAMMAR
     if seam.text and is_constrained:
         return Verdict.CONSTRAIN if there.grammar_url else Verdict.NO_GRAMMAR
+    if demand.must_call and not there.tool_parser:
+        return Verdict.RAW_CALL
     return Verdict.CONTINUE
-
-
-def _is_constrained(demand: Demand, there: EngineFacts) -> bool:
-    """Whether the delivered text is part of something that a grammar rules. A call that must come and that no parser
-    looks for is text like any other."""
-    return demand.constraint() is not None or (demand.must_call and not there.tool_parser)

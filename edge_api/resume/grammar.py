@@ -13,6 +13,10 @@ from edge_api.upstream.pool import Address, UpstreamPool
 PATH = "/v1/residual"
 
 
+class NoGrammar(Exception):
+    """There is no grammar of what is left, now or later: its kind is unknown, or the text does not fit it."""
+
+
 class _Residual(msgspec.Struct, gc=False):
     grammar: str
 
@@ -25,12 +29,17 @@ async def residual(pool: UpstreamPool, grammar_url: str, constraint: Constraint,
     """The grammar of all that may follow `delivered`, as EBNF.
 
     Raises:
-        NoAnswer: the service is away, or it knows no such grammar, or the text does not fit it.
+        NoGrammar: there is none.
+        NoAnswer: the service is away.
     """
     body = question(constraint, delivered)
     try:
         answer: bytes = await ask(pool, address_of(grammar_url), PATH, body, WholeReply, deadline_s)
         return _decode(answer).grammar
+    except NoAnswer as error:
+        if 400 <= error.status < 500:
+            raise NoGrammar(f"the grammar service answered {error.status}") from None
+        raise
     except msgspec.DecodeError as error:
         raise NoAnswer("the grammar service's answer is none", 200) from error
 

@@ -68,10 +68,10 @@ def _count_down(values: Values, seam: Seam) -> None:
     for name in COUNTED_DOWN:
         _take_off(values, name, seam.tokens)
     for name in THINKING_BUDGETS:
-        if seam.reasoning is Reasoning.INSIDE:
-            _take_off(values, name, seam.tokens)
-        else:
+        if seam.reasoning is Reasoning.ENDED:
             values.pop(name, None)
+        else:
+            _take_off(values, name, seam.tokens)
 
 
 def _take_off(values: Values, name: str, tokens: int) -> None:

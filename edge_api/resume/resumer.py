@@ -10,10 +10,9 @@ import structlog
 
 from control_plane.contracts.deployment import EngineFacts
 from edge_api.dialects.base import Upstream
-from edge_api.hot.fields import NOTHING
 from edge_api.resume import arguments, demand, eligibility, grammar, plan, stitch
 from edge_api.resume.ask import NoAnswer
-from edge_api.resume.demand import Constraint, Demand, Unreadable
+from edge_api.resume.demand import Demand, Unreadable
 from edge_api.resume.eligibility import Verdict
 from edge_api.resume.journal import Journal, Seam
 from edge_api.resume.prompt import prompt_ids, written_ids
@@ -135,6 +134,9 @@ class Resumer:
             return await self._continue(broken, route, asked, seam, verdict)
         except (Unreadable, msgspec.DecodeError):
             raise NotResumed(Verdict.UNREADABLE, elsewhere=False) from None
+        except grammar.NoGrammar as error:
+            log.warning("resume_without_grammar", datacenter=route.datacenter_id, reason=str(error))
+            raise NotResumed(Verdict.NO_GRAMMAR, elsewhere=False) from None
         except NoAnswer as error:
             log.warning("resume_unanswered", datacenter=route.datacenter_id, status=error.status, reason=str(error))
             raise NotResumed("no_answer", elsewhere=True) from None
@@ -170,7 +172,7 @@ class Resumer:
         return answer.ids
 
     async def _grammar_left(self, route: Route, asked: Demand, seam: Seam, verdict: Verdict) -> str:
-        if verdict is not Verdict.CONSTRAIN or route.engine.grammar_url is None:
+        constraint = asked.constraint()
+        if verdict is not Verdict.CONSTRAIN or constraint is None or route.engine.grammar_url is None:
             return ""
-        constraint = asked.constraint() or Constraint("tools", NOTHING)
         return await grammar.residual(self._pool, route.engine.grammar_url, constraint, seam.text, GRAMMAR_DEADLINE_S)

@@ -8,7 +8,7 @@ from msgspec import Raw, json
 from edge_api.dialects.base import Upstream
 from edge_api.resume.ask import MAX_ANSWER_BYTES, NoAnswer, WholeReply, ask
 from edge_api.resume.demand import Constraint
-from edge_api.resume.grammar import address_of, residual
+from edge_api.resume.grammar import NoGrammar, address_of, residual
 from edge_api.resume.prompt import PromptIds, prompt_ids, question, read_event, written_ids
 from tests.unit.edge_api.resume.server import STREAM, Server, chunk, drops, is_silent, says, serving, tells
 
@@ -143,6 +143,14 @@ async def test_the_grammar_service_is_asked_what_is_left() -> None:
         constraint = Constraint("json_schema", Raw(b'{"type":"object"}'))
         assert await residual(server.pool, url, constraint, '{"\u00e9', 1.0) == 'root ::= "}"'
     assert b"POST /v1/residual " in server.seen[0]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_grammar_that_there_is_not_is_not_asked_for_elsewhere(status: int) -> None:
+    async with serving(tells(status, b'{"error":{"code":"not_in_grammar"}}')) as server:
+        with pytest.raises(NoGrammar):
+            await residual(server.pool, f"http://127.0.0.1:{server.address[1]}", Constraint("regex", Raw(b'"a"')), "b",
+                           1.0)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"other":1}', b'{"grammar":5}'])

@@ -67,10 +67,9 @@ def test_a_sampled_engine_would_not_write_the_same_call_again() -> None:
     assert verdict(HALF, tools=[TOOL], temperature=0.7) is Verdict.SAMPLED_CALL
 
 
-def test_a_raw_call_that_must_come_is_constrained_text() -> None:
-    seam = replace(SEAM, text="<tool_call>")
-    assert verdict(seam, RAW, tools=[TOOL], tool_choice="required") is Verdict.CONSTRAIN
-    assert verdict(seam, RAW, tools=[TOOL]) is Verdict.CONTINUE
+def test_without_a_parser_a_call_is_text_unless_it_must_come() -> None:
+    assert verdict(there=RAW, tools=[TOOL]) is Verdict.CONTINUE
+    assert verdict(there=RAW, tools=[TOOL], tool_choice="required") is Verdict.RAW_CALL
 
 
 @pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}, {"messages": None, "prompt": ["a", "b"]}])
