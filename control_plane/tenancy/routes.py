@@ -120,8 +120,8 @@ def limit_target(team: Filter = None, key: Filter = None, model: Filter = None) 
 
 
 @router.delete("/operator/v1/limits", status_code=204)
-async def drop_limit(target: Annotated[LimitTarget, Depends(limit_target)], caller: Operator,
-                     context: Context) -> None:
+async def drop_limit(caller: Operator, context: Context,
+                     target: Annotated[LimitTarget, Depends(limit_target)]) -> None:
     """Removes a rate limit."""
     async with context.db.begin() as session:
         await policy.drop_limit(session, target, caller.actor)
