@@ -1,7 +1,7 @@
 """Whom a request comes from, and how many unknown keys such a client may ask for."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from control_plane.contracts.clock import Clock
@@ -32,14 +32,6 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
         except ValueError:
             break
     return address
-
-
-def address_reader(trusted: Sequence[Network]) -> Callable[[str, bytes], str]:
-    """`client_address` with these proxies, of the header's own bytes."""
-    def read(peer: str, forwarded_for: bytes) -> str:
-        return client_address(peer, forwarded_for.decode("latin-1"), trusted) if forwarded_for else peer
-
-    return read
 
 
 class UnknownKeyLimit:

@@ -92,7 +92,54 @@ async def test_models_are_sorted(edge: Edge) -> None:
     assert [model["id"] for model in listed] == ["a", "sim/a", "sim/b"]
 
 
-@pytest.mark.parametrize("path", ["/v1/models/sim/nope", "/v1/models/nope", "/api/v1/models/sim/glm-5.3/more"])
+@pytest.mark.parametrize("name", ["sim/glm-5.3", "sim%2Fglm-5.3", "sim%2fglm-5.3", "claude-compat/sim/glm-5.3"])
+@pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
+async def test_a_model_is_found_by_each_of_its_names(client: httpx.AsyncClient, prefix: str, name: str) -> None:
+    assert (await client.get(f"{prefix}/models/{name}")).json()["id"] == MODEL
+
+
+async def test_who_speaks_the_messages_api_gets_its_list(client: httpx.AsyncClient) -> None:
+    listed = (await client.get("/v1/models?limit=1", headers={"anthropic-version": "2023-06-01"})).json()
+    assert ([model["type"] for model in listed["data"]], listed["has_more"]) == (["model"], True)
+    rest = (await client.get(f"/v1/models?after_id={listed['last_id']}", headers={"anthropic-version": "x"})).json()
+    assert [model["id"] for model in rest["data"]] == [f"claude-compat/{MODEL}"]
+
+
+async def test_the_messages_api_finds_a_model_under_the_name_it_asked_for(client: httpx.AsyncClient) -> None:
+    name = f"claude-compat/{MODEL}"
+    found = (await client.get(f"/v1/models/{name}", headers={"anthropic-version": "2023-06-01"})).json()
+    assert (found["type"], found["id"]) == ("model", name)
+
+
+async def test_a_bad_page_is_refused_in_openais_shape(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/models?limit=0", headers={"anthropic-version": "2023-06-01"})
+    assert (answer.status_code, error_of(answer)["param"]) == (400, "limit")
+
+
+@pytest.mark.parametrize("path", [f"/models/{MODEL}/endpoints", "/models/sim%2Fglm-5.3/endpoints"])
+async def test_a_models_endpoints_are_its_datacenters(client: httpx.AsyncClient, path: str) -> None:
+    shown = (await client.get(f"/v1{path}")).json()["data"]
+    assert shown["id"] == MODEL
+    assert [(one["tag"], one["uptime_last_1d"]) for one in shown["endpoints"]] == [
+        ("meridian/eu-north-1", None), ("meridian/us-east-1", None)]
+
+
+async def test_a_drain_hides_a_model_from_openrouter(edge: Edge) -> None:
+    async with edge.client() as client:
+        before = (await client.get("/api/v1/providers/openrouter/models")).json()["data"]
+        edge.holder.take(snapshot(weights={"us-east-1": 0}, reason="us-east-1 is drained"))
+        after = (await client.get("/api/v1/providers/openrouter/models")).json()["data"]
+    assert [model["is_ready"] for model in (*before, *after)] == [True, False]
+
+
+@pytest.mark.parametrize("path", ["/v1/key", "/v1/credits", "/v1/generation?id=x"])
+async def test_without_a_control_plane_to_ask_there_are_no_accounts(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("path", [
+    "/v1/models/sim/nope", "/v1/models/nope", "/v1/models/nope/endpoints", "/api/v1/models/sim/glm-5.3/more"])
 async def test_an_unknown_model_is_404_model_not_found(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.get(path)
     assert (answer.status_code, error_of(answer)["code"]) == (404, "model_not_found")
@@ -160,7 +207,9 @@ async def test_the_edge_stays_ready_while_the_control_plane_is_away(edge: Edge) 
         "status": "ready", "snapshot": {"lineage": 1, "version": 5}, "control_plane": PROBLEM}
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/models"])
+@pytest.mark.parametrize("path", [
+    "/healthz", "/readyz", "/v1/models", f"/v1/models/{MODEL}", f"/v1/models/{MODEL}/endpoints",
+    "/v1/providers/openrouter/models"])
 async def test_head_is_answered_like_get(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.head(path)).status_code == 200
 

@@ -16,7 +16,6 @@ from control_plane.contracts.usage import UsageBatch, UsageRecord
 from edge_api.account.desk import AccountDesk
 from edge_api.app import ColdParts, build_app
 from edge_api.auth import Keyring
-from edge_api.client_address import address_reader
 from edge_api.identity import ControlPlaneLink, enrol_until_done
 from edge_api.key_store import KeyStore
 from edge_api.metrics import Metrics
@@ -84,7 +83,7 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
         keyring = Keyring(link, KeyStore(tmp_path / "keys.json"), SystemClock(), Metrics(), 100, 60.0)
         holder = TableHolder()
         holder.take(snapshot())
-        desk = AccountDesk(keyring, link, SystemClock(), address_reader([]))
+        desk = AccountDesk(keyring, link, SystemClock(), lambda peer, _: peer)
         app = build_app(ColdParts(holder, OpenRequests(), Metrics(), lambda: "", ["/v1/chat/completions"], desk))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://edge") as client:
             yield House(replica, gate, link, keyring, client, operator)
