@@ -141,13 +141,13 @@ class Gate:
         try:
             async with asyncio.timeout(wait_s):
                 return [await answer for answer in answers]
-        except TimeoutError as error:
-            self._figures.refusals.labels("money_away").inc()
-            raise money_away() from error
-        finally:
-            if not all(_is_good(answer) for answer in answers):
-                for answer in answers:
-                    _abandon(answer)
+        except BaseException as error:  # refused, too late, or the client is gone: what did come goes back
+            for answer in answers:
+                _abandon(answer)
+            if not isinstance(error, TimeoutError):
+                raise
+        self._figures.refusals.labels("money_away").inc()
+        raise money_away()
 
     def _plan(self, need: Need) -> Plan:
         principal = need.principal

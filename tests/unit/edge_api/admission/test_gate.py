@@ -156,6 +156,20 @@ async def test_who_stops_waiting_for_money_holds_no_slot() -> None:
     admitted(place, key_limit(concurrency=1))
 
 
+async def test_who_leaves_at_the_moment_of_being_let_in_holds_nothing() -> None:
+    place = Place()
+    who = principal(key_limit(concurrency=1), money=[LimitScope.KEY])
+    purse = place.parts.bank.account(LimitScope.KEY, "key_1")
+    waiting = asyncio.create_task(place.gate.admit(need(who, cost_nusd=5)))
+    await asyncio.sleep(0)
+    purse.purse.add("lease_1", 100)
+    purse.serve()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert purse.purse.free_nusd == 100
+    admitted(place, key_limit(concurrency=1))
+
+
 async def test_a_request_that_costs_nothing_needs_no_money() -> None:
     granted = await Place().gate.admit(need(principal(money=[LimitScope.TEAM]), cost_nusd=0))
     granted.settle(5, 0)
