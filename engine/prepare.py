@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from control_plane.contracts.launch import LaunchPlan, PlanRequest
 from engine import plan, ports
+from engine.grammar import binding
 from engine.sim import model_dir
 from engine.spec import DeploymentSpec, SpecRefused
 
@@ -45,7 +46,8 @@ def prepare(request: PlanRequest) -> LaunchPlan:
     python = Path(sys.executable)
     site = plan.Site(
         state_dir=state_dir, host=request.host, port_base=request.port_base, python=python,
-        nats_server=python.parent / "nats-server", release=version("ai-dynamo"))
+        nats_server=python.parent / "nats-server", release=version("ai-dynamo"),
+        has_grammar=binding.is_installed())
     model_dirs = {
         spec.deployment_id: model_dir.ensure(state_dir / "models", spec.model.context_window) for spec in specs
     }

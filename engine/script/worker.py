@@ -20,6 +20,8 @@ from dynamo.common.backend.run import run
 from dynamo.common.backend.worker import WorkerConfig
 from dynamo.llm.exceptions import InvalidArgument
 
+from engine.grammar.binding import GrammarRefused
+from engine.script.obey import obey
 from engine.script.script import END, ScriptRefused, Task, task
 
 BLOCK_SIZE = 16
@@ -60,7 +62,8 @@ class ScriptedEngine(LLMEngine):
             raise InvalidArgument(f"This model's maximum context length is {self._context_window} tokens.")
         try:
             todo = task(request["token_ids"])
-        except ScriptRefused as error:
+            obey(request, todo)
+        except (ScriptRefused, GrammarRefused) as error:
             raise InvalidArgument(str(error)) from None
         async for chunk in _say(todo, request, context):
             yield chunk
