@@ -30,6 +30,8 @@ class ErrorObject(msgspec.Struct, omit_defaults=True):
 
 
 class ErrorBody(msgspec.Struct):
+    """`request_id` is the one in the answer's headers."""
+
     error: ErrorObject
     request_id: str
     type: Literal["error"] = "error"
@@ -44,4 +46,4 @@ def error_body(refused: Refusal, request_id: UUID) -> bytes:
     """The whole body, of an answer or of a stream's event."""
     error = ErrorObject(TYPES.get(status_of(refused), "api_error"), refused.message, refused.fault.code,
                         refused.param or UNSET, refused.metadata or UNSET)
-    return json.encode(ErrorBody(error, str(request_id)))
+    return json.encode(ErrorBody(error, f"req_{request_id.hex}"))

@@ -116,7 +116,7 @@ def small_edge(**dialects: Dialect) -> Iterator[SmallEdge]:
                   headers: list[tuple[bytes, bytes]] | None = None) -> None:
             self.send_response(status)
             self.send_header("content-type", kind)
-            self.send_header("request-id", str(REQUEST_ID))
+            self.send_header("request-id", f"req_{REQUEST_ID.hex}")
             for name, value in headers or ():
                 self.send_header(name.decode(), value.decode())
             self.end_headers()

@@ -50,11 +50,12 @@ def said(data: bytes) -> list[dict[str, Any]]:
     return seen
 
 
-WILD = st.recursive(st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=4),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-                        ["choices", "delta", "content", "reasoning_content", "tool_calls", "function", "arguments",
-                         "name", "id", "index", "usage", "prompt_tokens", "finish_reason", "logprobs"]), inner, max_size=4),
-                    max_leaves=12)
+NAMES = ["choices", "delta", "content", "reasoning_content", "tool_calls", "function", "arguments", "name", "id",
+         "index", "usage", "prompt_tokens", "finish_reason", "logprobs"]
+WILD = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12)
 
 
 @both

@@ -213,8 +213,8 @@ def test_an_error_has_its_type_and_status(edge: SmallEdge, client: anthropic.Ant
     with pytest.raises(error) as raised:
         client.messages.create(**ASK)
     assert raised.value.status_code == status
-    assert raised.value.request_id == str(REQUEST_ID)
-    assert raised.value.body == {"type": "error", "request_id": str(REQUEST_ID), "error": {
+    assert raised.value.request_id == f"req_{REQUEST_ID.hex}"
+    assert raised.value.body == {"type": "error", "request_id": f"req_{REQUEST_ID.hex}", "error": {
         "type": kind, "message": "because", "code": fault.code, "metadata": {"scope": "team"}}}
 
 
