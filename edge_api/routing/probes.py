@@ -6,7 +6,8 @@ probes overlap: a frontend that accepts and never answers is lost after the time
 of good ones is smoothed into `Health.rtt_ms`.
 
 An edge that was stopped or starved for a while must not take its own delay for everybody's loss: a probe that failed
-later than its deadline says, by more than `LAG_S`, is not counted.
+later than its deadline says, by more than `LAG_S`, is not counted. Nor must an edge that is cut off itself: new
+requests avoid a silent frontend at once, but what is open there only moves once another frontend was heard since.
 """
 
 import asyncio
@@ -41,8 +42,8 @@ log = structlog.get_logger()
 
 
 class Prober:
-    """Owns the probes of one edge while `run` runs, and tells `health` what they say. `on_lost` is called once for each
-    loss, after that: whatever is open there should go on elsewhere."""
+    """Owns the probes of one edge while `run` runs, and tells `health` what they say. `on_lost` is called at most once
+    for each loss, after that: whatever is open there should go on elsewhere."""
 
     def __init__(self, table: TableHolder, health: Health, metrics: Metrics, on_lost: Callable[[Address], None],
                  timeout_s: float = DEFAULT_TIMEOUT_S, tls: ssl.SSLContext | None = None) -> None:
@@ -50,7 +51,8 @@ class Prober:
         self._timeout_s = timeout_s
         self._pool = UpstreamPool(PoolLimits(
             connect_timeout_s=timeout_s, idle_s=10 * PERIOD_S, max_idle=1, max_open=MAX_IN_FLIGHT), health.clock, tls)
-        self._watches: dict[Address, asyncio.Task[None]] = {}
+        self._frontends: dict[Address, _Frontend] = {}
+        self._untold: set[_Frontend] = set()
 
     async def run(self) -> None:
         """Probes for ever. When it ends nothing that it said holds any more."""
@@ -63,21 +65,24 @@ class Prober:
                         self._follow(table, group)
                     await asyncio.sleep(FOLLOW_S)
         finally:
-            for address in list(self._watches):
+            for address in list(self._frontends):
                 self._leave(address)
             self._pool.close()
 
     def _follow(self, table: RoutingTable, group: asyncio.TaskGroup) -> None:
         """Watches what the table routes to, from now on, and nothing else."""
         datacenters = {r.address: r.datacenter_id for model in table.models.values() for r in model.routes}
-        for address in self._watches.keys() - datacenters.keys():
+        for address in self._frontends.keys() - datacenters.keys():
             self._leave(address)
-        for address in datacenters.keys() - self._watches.keys():
-            frontend = _Frontend(address, datacenters[address])
-            self._watches[address] = group.create_task(self._watch(frontend, group))
+        for address in datacenters.keys() - self._frontends.keys():
+            frontend = self._frontends[address] = _Frontend(address, datacenters[address])
+            frontend.probing = group.create_task(self._watch(frontend, group))
 
     def _leave(self, address: Address) -> None:
-        self._watches.pop(address).cancel()
+        frontend = self._frontends.pop(address)
+        if frontend.probing is not None:
+            frontend.probing.cancel()
+        self._untold.discard(frontend)
         self._health.forget(address)
         self._pool.forget(address)
 
@@ -86,7 +91,7 @@ class Prober:
         probes: set[asyncio.Task[None]] = set()
         try:
             while True:
-                count = len(self._watches)
+                count = len(self._frontends)
                 if len(probes) < min(math.ceil(self._timeout_s / PERIOD_S) + 1, max(MAX_IN_FLIGHT // count, 2)):
                     probe = group.create_task(self._probe(frontend))
                     probes.add(probe)
@@ -105,6 +110,8 @@ class Prober:
         change = frontend.watch.take(sent_s, result)
         if change is not None:
             self._change(frontend, change)
+        if self._untold:
+            self._tell_losses()
 
     async def _ask(self, frontend: "_Frontend", sent_s: float) -> Result:
         """What the frontend answers. An idle connection that it closed meanwhile says nothing: a fresh one is asked."""
@@ -152,12 +159,21 @@ class Prober:
         host, port, _ = frontend.address
         if change is Change.RECOVERED:
             log.info("frontend_recovered", datacenter=frontend.datacenter_id, host=host, port=port)
+            self._untold.discard(frontend)
             self._health.recovered(frontend.address, frontend.datacenter_id)
             return
         log.warning("frontend_lost", datacenter=frontend.datacenter_id, host=host, port=port)
         self._metrics.losses.labels(frontend.datacenter_id).inc()
         self._health.lost(frontend.address)
-        self._on_lost(frontend.address)
+        self._untold.add(frontend)
+
+    def _tell_losses(self) -> None:
+        """Lets what is open at lost frontends move, where it is certain that they and not this edge are cut off."""
+        for frontend in list(self._untold):
+            lost = frontend.watch
+            if lost.was_refused or any(other.watch.is_witness_for(lost) for other in self._frontends.values()):
+                self._untold.discard(frontend)
+                self._on_lost(frontend.address)
 
 
 class _Frontend:
@@ -166,6 +182,7 @@ class _Frontend:
     def __init__(self, address: Address, datacenter_id: str) -> None:
         host, port, _ = address
         self.address, self.datacenter_id, self.watch = address, datacenter_id, Watch()
+        self.probing: asyncio.Task[None] | None = None
         named = f"[{host}]" if ":" in host else host
         self.head = f"GET /live HTTP/1.1\r\nhost: {named}:{port}\r\naccept: */*\r\n\r\n".encode()
 

@@ -3,6 +3,9 @@
 Slow is not lost: a good answer in time is life, whatever requests do. Two probes in a row that failed mean a loss, and
 so does one that was refused or reset. Two good ones end it. Probes overlap, so a result counts by when it was sent:
 what was sent before the newest good one proves nothing.
+
+Whoever refuses is there to say so; silence may as well be this edge's own network. So a loss by silence has a witness
+only if another frontend answered a probe that was sent after this one fell silent.
 """
 
 import math
@@ -30,28 +33,35 @@ class Change(StrEnum):
 
 
 class Watch:
-    """Owns the judgement of one frontend, which counts as there until probes say otherwise."""
+    """Owns the judgement of one frontend, which counts as there until probes say otherwise. Times are monotonic."""
 
     def __init__(self) -> None:
-        self.is_lost = False
+        self.is_lost = self.was_refused = False
+        self.newest_good_s = -math.inf
+        self.silent_since_s = math.inf
         self._failures = self._good_ones = 0
-        self._newest_good_s = -math.inf
+
+    def is_witness_for(self, other: "Watch") -> bool:
+        """Whether this edge could reach somebody after `other` fell silent."""
+        return self.newest_good_s > other.silent_since_s
 
     def take(self, sent_s: float, result: Result) -> Change | None:
-        """The change that this result makes, if any. `sent_s` is monotonic."""
-        if result is Result.UNFAIR or sent_s <= self._newest_good_s:
+        """The change that this result makes, if any. `sent_s` is when its probe was sent."""
+        if result is Result.UNFAIR or sent_s <= self.newest_good_s:
             return None
         if result is Result.GOOD:
             return self._good(sent_s)
         self._good_ones = 0
         self._failures += FAILURES if result is Result.REFUSED else 1
+        self.was_refused = self.was_refused or result is Result.REFUSED
+        self.silent_since_s = min(self.silent_since_s, sent_s)
         if self.is_lost or self._failures < FAILURES:
             return None
         self.is_lost = True
         return Change.LOST
 
     def _good(self, sent_s: float) -> Change | None:
-        self._newest_good_s, self._failures = sent_s, 0
+        self.newest_good_s, self.silent_since_s, self._failures, self.was_refused = sent_s, math.inf, 0, False
         if not self.is_lost:
             return None
         self._good_ones += 1

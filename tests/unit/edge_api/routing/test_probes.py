@@ -128,9 +128,29 @@ async def test_a_reset_is_a_loss_at_once() -> None:
 
 
 async def test_a_black_hole_is_lost_after_the_time_out_and_half_a_second() -> None:
-    async with frontend(answer=b"") as hole, probing(dc=hole.port) as world:
+    async with frontend() as living, frontend(answer=b"") as hole, probing(dc=hole.port, other=living.port) as world:
         took_s = await until(lambda: world.losses)
         assert TIMEOUT_S + 0.8 * PERIOD_S < took_s < TIMEOUT_S + 3 * PERIOD_S
+        assert world.losses == [hole.address]
+
+
+async def test_what_is_open_in_the_only_datacenter_is_not_moved_by_silence() -> None:
+    async with frontend(answer=b"") as hole, probing(dc=hole.port) as world:
+        await until(lambda: world.is_away("dc"))
+        await asyncio.sleep(3 * PERIOD_S)
+        assert world.losses == []
+
+
+async def test_what_is_open_is_not_moved_when_all_fall_silent_and_moves_once_another_is_heard() -> None:
+    async with frontend() as one, frontend() as other, probing(one=one.port, other=other.port) as world:
+        await until(lambda: world.count("one", "good") > 1 and world.count("other", "good") > 1)
+        one.delay_s = other.delay_s = 60.0
+        await until(lambda: world.is_away("one") and world.is_away("other"))
+        await asyncio.sleep(2 * PERIOD_S)
+        assert world.losses == []
+        other.delay_s = 0.0
+        await until(lambda: world.losses)
+        assert world.losses == [one.address]
 
 
 async def test_a_stopped_process_is_lost_and_found_again() -> None:
@@ -138,7 +158,7 @@ async def test_a_stopped_process_is_lost_and_found_again() -> None:
     try:
         assert process.stdout is not None
         port = int(await process.stdout.readline())
-        async with probing(dc=port) as world:
+        async with frontend() as living, probing(dc=port, other=living.port) as world:
             await until(lambda: world.count("dc", "good") > 1)
             process.send_signal(signal.SIGSTOP)
             await until(lambda: world.losses)
@@ -168,7 +188,8 @@ async def test_one_slow_answer_among_good_ones_is_not_lost() -> None:
 
 
 async def test_errors_of_whoever_stands_before_it_are_a_loss() -> None:
-    async with frontend(answer=ERROR) as failing, probing(dc=failing.port) as world:
+    async with (frontend() as living, frontend(answer=ERROR) as failing,
+                probing(dc=failing.port, other=living.port) as world):
         assert PERIOD_S / 2 < await until(lambda: world.losses) < 4 * PERIOD_S
 
 
@@ -241,9 +262,10 @@ async def test_a_frontend_that_joins_is_asked_at_once() -> None:
 
 
 async def test_an_unchanged_frontend_keeps_its_connection_and_its_judgement_over_a_new_table() -> None:
-    async with frontend(answer=b"") as hole, probing(dc=hole.port) as world:
+    async with (frontend() as living, frontend(answer=b"") as hole,
+                probing(dc=hole.port, other=living.port) as world):
         await until(lambda: world.losses)
-        world.routes_to(dc=hole.port)
+        world.routes_to(dc=hole.port, other=living.port)
         await asyncio.sleep(PERIOD_S)
         assert world.is_away("dc")
         assert len(world.losses) == 1

@@ -61,6 +61,42 @@ def test_a_good_answer_of_before_the_newest_one_does_not_count_twice() -> None:
     assert [watch.take(3.0, GOOD), watch.take(2.0, GOOD), watch.take(3.5, GOOD)] == [None, None, Change.RECOVERED]
 
 
+class TestWitnesses:
+    def lost_at(self, *sent_s: float) -> Watch:
+        """A frontend whose probes failed that were sent at these times."""
+        watch = Watch()
+        for at_s in sent_s:
+            watch.take(at_s, FAILED)
+        return watch
+
+    def good_at(self, sent_s: float) -> Watch:
+        watch = Watch()
+        watch.take(sent_s, GOOD)
+        return watch
+
+    def test_whoever_was_heard_since_is_one(self) -> None:
+        assert self.good_at(10.1).is_witness_for(self.lost_at(10.0, 10.5))
+
+    @pytest.mark.parametrize("sent_s", [9.9, 10.0])
+    def test_whoever_was_heard_before_is_none(self, sent_s: float) -> None:
+        assert not self.good_at(sent_s).is_witness_for(self.lost_at(10.0, 10.5))
+
+    def test_whoever_was_never_heard_is_none(self) -> None:
+        assert not Watch().is_witness_for(self.lost_at(10.0, 10.5))
+
+    def test_nobody_is_his_own(self) -> None:
+        watch = self.good_at(9.0)
+        watch.take(10.0, FAILED)
+        assert not watch.is_witness_for(watch)
+
+    def test_whoever_refuses_says_so_himself(self) -> None:
+        watch = Watch()
+        watch.take(1.0, REFUSED)
+        assert watch.was_refused
+        watch.take(2.0, GOOD)
+        assert not watch.was_refused
+
+
 @given(results)
 def test_losses_and_recoveries_take_turns(told: list[Result]) -> None:
     seen = [change for change in changes(*told) if change is not None]
