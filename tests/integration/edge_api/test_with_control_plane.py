@@ -17,8 +17,11 @@ import pytest_asyncio
 from control_plane.contracts import ids
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.operator import KeyCreated, OperationState
+from control_plane.contracts.topology import TopologyDocument
 from infra.local.postgres import Postgres
 from tests import throwaway
+from tests.integration.control_plane.gate import Gate, gated
+from tests.integration.control_plane.replica import PRICE
 from tests.integration.control_plane.simulated import EAST, WEST, World, declare, document, running_world
 from tests.integration.edge_api.control_plane import listening
 from tests.integration.edge_api.process import Datacenter, EdgeProcess, chat_body, client_of, datacenter, edge_process
@@ -34,6 +37,7 @@ class House:
     world: World
     datacenters: dict[str, Datacenter]
     edge: EdgeProcess
+    gate: Gate
 
     async def guest(self) -> "Guest":
         team = await self.world.replica.team(f"team-{ids.uuid7().hex[-12:]}")
@@ -57,6 +61,33 @@ class Guest:
                 answer = await client.post("/v1/chat/completions", json=chat_body(prompt_cache_key=f"s{turn}"))
                 assert answer.status_code == 200, answer.text
                 assert answer.text.endswith("data: [DONE]\n\n")
+
+    async def rotated(self, grace_s: float) -> "Guest":
+        """The same team with the key's successor."""
+        world = self.house.world
+        answer = await world.replica.client.post(
+            f"/operator/v1/keys/{self.key.id}/rotate", json={"grace_s": grace_s}, headers=world.operator)
+        assert answer.status_code == 201, answer.text
+        return Guest(self.house, KeyCreated.model_validate_json(answer.content))
+
+    async def bind(self, what: str, **body: object) -> None:
+        """Changes what binds the key."""
+        world = self.house.world
+        answer = await world.replica.client.put(
+            f"/operator/v1/keys/{self.key.id}/{what}", json=body, headers=world.operator)
+        assert answer.status_code == 200, answer.text
+
+    async def until_refused(self, within_s: float) -> httpx.Response:
+        """The first answer that is none, which must come soon."""
+        answers: list[httpx.Response] = []
+        async with self.client() as client:
+
+            async def is_refused() -> bool:
+                answers.append(await client.post("/v1/chat/completions", json=chat_body()))
+                return answers[-1].status_code != 200
+
+            await until(is_refused, within_s)
+        return answers[-1]
 
     async def usage(self) -> dict[str, Any]:
         """The team's sums as an operator sees them."""
@@ -84,12 +115,12 @@ async def house(
         async with (
             running_world(url, directory, edges=0) as world, datacenter(pause_s=0.01) as west,
             datacenter(pause_s=0.01) as east, listening(world.replica.app) as address,
-            world.running(*world.agents.values()),
+            world.running(*world.agents.values()), gated(address) as (gate, url),
         ):
             await _move_ingresses(world, {WEST: west, EAST: east})
             await _give_token(directory, await world.replica.enrolment_token(IdentityKind.EDGE, WEST))
-            async with edge_process(directory, address) as edge:
-                yield House(world, {WEST: west, EAST: east}, edge)
+            async with edge_process(directory, url) as edge:
+                yield House(world, {WEST: west, EAST: east}, edge, gate)
 
 
 async def _move_ingresses(world: World, datacenters: dict[str, Datacenter]) -> None:
@@ -160,6 +191,57 @@ async def test_a_revoked_key_is_refused_within_5_seconds(house: House) -> None:
 
         await until(is_refused, 5)
     assert (answers[-1].status_code, answers[-1].json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_old_and_new_secret_work_until_the_grace_is_over_then_the_old_one_is_refused(house: House) -> None:
+    guest = await house.guest()
+    await guest.chats(1)
+    successor = await guest.rotated(3.0)
+    await successor.chats(1)
+    await guest.chats(1)
+    answer = await guest.until_refused(3.0 + 5.0)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    await successor.chats(1)
+
+
+async def test_a_grace_ends_while_the_control_plane_is_away(house: House) -> None:
+    guest = await house.guest()
+    await guest.chats(1)
+    successor = await guest.rotated(3.0)
+    await successor.chats(1)
+    await asyncio.sleep(1.0)  # the edge polls all the time, and hears of it at once
+    await house.gate.close()
+    try:
+        await guest.chats(1)
+        answer = await guest.until_refused(2.0 + 5.0)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        await successor.chats(1)
+    finally:
+        await house.gate.open()
+
+
+async def test_what_binds_a_key_changes_within_5_seconds_and_holds_while_the_control_plane_is_away(
+        house: House) -> None:
+    guest = await house.guest()
+    await guest.chats(1)
+    other = document().models[0].model_copy(update={"id": "sim/other", "price": PRICE.model_copy(
+        update={"version": "pv_other"})})
+    assert (await declare(house.world.replica, house.world.operator, TopologyDocument(models=[other]))).is_success
+    await guest.bind("models", models=["sim/other"])
+    answer = await guest.until_refused(5.0)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    await house.gate.close()
+    try:
+        assert (await guest.until_refused(0.1)).status_code == 404
+    finally:
+        await house.gate.open()
+    await guest.bind("models", models=None)
+
+    async def is_served() -> bool:
+        async with guest.client() as client:
+            return (await client.post("/v1/chat/completions", json=chat_body())).status_code == 200
+
+    await until(is_served, 5)
 
 
 async def test_a_key_that_nobody_issued_is_refused(house: House) -> None:
