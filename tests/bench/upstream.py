@@ -14,6 +14,7 @@ CREATED = 1_796_000_000
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
+LIVE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
 class Asked(msgspec.Struct):
@@ -84,6 +85,10 @@ class Frontend(asyncio.Protocol):
         if head_end < 0:
             return
         head = bytes(self._held[:head_end]).lower()
+        if head.startswith(b"get "):  # a probe
+            self._held.clear()
+            self._transport.write(LIVE)
+            return
         length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0])
         if len(self._held) >= head_end + 4 + length:
             body = bytes(self._held[head_end + 4:])
