@@ -109,6 +109,22 @@ async def test_money_goes_down_and_up_again_on_data(empty_database_url: str) -> 
     assert await run(empty_database_url, "SELECT sum(spent_usd) FROM spend WHERE interval = 'lifetime'") == [(2,)]
 
 
+async def test_limits_go_down_and_up_again_on_data_and_a_grace_ends_with_them(empty_database_url: str) -> None:
+    await migrations.upgrade(empty_database_url, "0004")
+    await run(
+        empty_database_url, *SEED,
+        "INSERT INTO api_key (id, team_id, name, digest, hint, scopes, created_by, rotated_from, allowed_models) "
+        "VALUES ('key_2', 'team_1', 'ci', 'd2', 'h', '{inference}', 'test', 'key_1', '{m}')",
+        "UPDATE api_key SET revoke_at = now() + interval '1 hour' WHERE id = 'key_1'",
+        "INSERT INTO key_revocation (seq, key_id, digest, effective_at) VALUES (2, 'key_1', 'd', now())",
+        "INSERT INTO rate_limit (id, team_id, concurrency) VALUES ('limit_1', 'team_1', 5)")
+    await migrations.downgrade(empty_database_url, "0003")
+    assert await run(empty_database_url, "SELECT seq FROM key_revocation") == [(2,)]
+    assert await run(empty_database_url, "SELECT id FROM api_key WHERE revoked_at IS NULL") == [("key_2",)]
+    await migrations.upgrade(empty_database_url)
+    await migrations.check(empty_database_url)
+
+
 async def test_upgrading_again_changes_nothing(database_url: str) -> None:
     before = await tables(database_url)
     await migrations.upgrade(database_url)

@@ -165,3 +165,24 @@ async def test_a_reader_may_look_and_not_apply(replica: Replica) -> None:
     reader = await replica.operator(OperatorScope.READ)
     assert (await declare(replica, reader, document())).status_code == 403
     assert (await replica.client.get("/operator/v1/topology", headers=reader)).status_code == 200
+
+
+async def test_what_is_told_of_a_model_reaches_edges_and_is_read_back(
+        replica: Replica, operator: dict[str, str]) -> None:
+    told = {"tokenizer": "GLM", "quantization": "nvfp4", "features": ["tools"]}
+    answer = await declare(replica, operator, changed("models", 0, details=told))
+    assert answer.json()["models"][0]["details"] == {"hugging_face_id": None, **told}
+    edge = SimulatedEdge(replica, await replica.enrolled(IdentityKind.EDGE))
+    await edge.sync()
+    assert edge.snapshot is not None
+    assert edge.snapshot.models[0].details.model_dump(mode="json") == {"hugging_face_id": None, **told}
+    await declare(replica, operator, document())
+    await edge.sync()
+    assert edge.snapshot.models[0].details.tokenizer is None
+
+
+async def test_a_quantization_that_nobody_knows_is_refused(replica: Replica, operator: dict[str, str]) -> None:
+    whole = document().model_dump(mode="json")
+    whole["models"][0]["details"] = {"quantization": "int3"}
+    answer = await replica.client.put("/operator/v1/topology", json=whole, headers=operator)
+    assert answer.status_code == 422

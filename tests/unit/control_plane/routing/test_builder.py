@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
-from control_plane.contracts.snapshot import Snapshot, TrafficState, check_meaning
+from control_plane.contracts.snapshot import ModelDetails, ModelFeature, Snapshot, TrafficState, check_meaning
 from control_plane.routing.builder import (
     DatacenterFacts,
     DeploymentFacts,
@@ -51,6 +51,12 @@ def test_datacenters_and_routes_are_sorted() -> None:
 def test_the_order_of_the_facts_does_not_matter() -> None:
     turned = RoutingFacts(FACTS.datacenters[::-1], FACTS.models, FACTS.deployments[::-1])
     assert built(turned) == built(FACTS)
+
+
+def test_details_of_a_model_reach_the_snapshot() -> None:
+    details = ModelDetails(tokenizer="GLM", features=[ModelFeature.TOOLS])
+    assert built(replace(FACTS, models=(replace(MODEL, details=details),))).models[0].details == details
+    assert built(FACTS).models[0].details == ModelDetails()
 
 
 @pytest.mark.parametrize("state", TrafficState)
