@@ -15,14 +15,15 @@ from control_plane.billing.lease import Purse
 from control_plane.billing.models import MoneyLease
 from control_plane.billing.standing import ScopeKey
 from control_plane.contracts.money import LeaseAsk, LeaseGrant, MoneyLeaseAnswer, MoneyLeaseRequest
-from control_plane.errors import Conflict
+from control_plane.errors import Conflict, Unavailable
 
 
 async def lend(session: AsyncSession, edge_id: str, asked: MoneyLeaseRequest, now: datetime) -> MoneyLeaseAnswer:
     """The edge's leases, closed and opened as `asked`.
 
     Raises:
-        Conflict: an id belongs to another edge or another scope, or is opened by two requests at once; nothing changed.
+        Conflict: an id belongs to another edge or another scope, or is named twice; nothing changed.
+        Unavailable: another request opened or closed one of the ids at this moment; nothing changed.
     """
     asks = {ask.lease_id: ask for ask in asked.open}
     if len(asks) < len(asked.open):
@@ -83,4 +84,4 @@ async def _store(session: AsyncSession, edge_id: str, boot_id: str,
     rows = [{"id": ask.lease_id, "edge_id": edge_id, "boot_id": boot_id, "scope": ask.scope, "scope_id": ask.scope_id,
              "granted_nusd": grant.granted_nusd} for ask, grant in granted]
     if rows and await repository.add_leases(session, rows) < len(rows):
-        raise Conflict("a lease was opened or closed by another request just now; ask again", code="lease_raced")
+        raise Unavailable("a lease was opened or closed by another request just now; ask again", code="lease_raced")
