@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, PlainSerializer
 
+from control_plane.contracts.money import NANO_USD
 from control_plane.contracts.wire import Wire
 
 
@@ -60,6 +61,16 @@ class Cost(NamedTuple):
     digits: int
 
     @property
+    def total_text(self) -> str:
+        """As `usd_text` of the total, for a fraction of what a decimal costs."""
+        return units_text(self.input + self.cached_input + self.output, self.digits)
+
+    @property
+    def total_nusd(self) -> int:
+        """Nano-dollars, rounded up: what was spent of a lease, never what is billed."""
+        return -(-(self.input + self.cached_input + self.output) * NANO_USD // 10 ** self.digits)
+
+    @property
     def input_usd(self) -> Decimal:
         return _usd(self.input, self.digits)
 
@@ -93,8 +104,12 @@ def units_text(units: int, digits: int) -> str:
     """As `usd_text`, of units of 10 ** -digits USD."""
     if not units:
         return "0"
-    whole, part = divmod(units, 10 ** digits)
-    return f"{whole}.{part:0{digits}}".rstrip("0") if part else str(whole)
+    figures = str(units)
+    point = len(figures) - digits
+    if point <= 0:
+        return f"0.{'0' * -point}{figures}".rstrip("0")
+    part = figures[point:].rstrip("0")
+    return f"{figures[:point]}.{part}" if part else figures[:point]
 
 
 def _units(amount: Decimal, digits: int) -> int:

@@ -1,9 +1,10 @@
 """Reads a chat stream as it passes: counts token ids, keeps the newest usage, and says what of each event goes on.
 
-Dynamo writes `usage` and then `nvext` as the last keys of a chunk, so one search from the end and one match cut both
-without parsing the chunk. In valid JSON the bytes `,"usage":` are always a key, for a quote inside a string is escaped,
-and the match goes on to the chunk's last brace, so it is the chunk's own key and not one further in. What is not
-shaped like that is decoded at its top level and put together again.
+Dynamo writes `usage` and then `nvext` as the last keys of a chunk, so two searches from the end cut both without
+parsing the chunk. In valid JSON the bytes `,"usage":` are always a key, for a quote inside a string is escaped; and
+what follows is looked at up to the chunk's last brace, so it is the chunk's own key and not one further in. Nearly all
+events have token ids at their end; others are matched, and what is not shaped like that is decoded at its top level and
+put together again.
 """
 
 import re
@@ -16,12 +17,19 @@ from control_plane.contracts.usage import MeterSource
 from edge_api.dialects.base import ChunkHead
 from edge_api.hot import sse
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts, cost_of, counts_of, read_usage, with_cost
-from edge_api.resume.journal import NO_IDS, Journal, Watch
+from edge_api.resume.journal import NO_IDS, SEGMENT_END, Journal, Watch
 
 USAGE = b',"usage":'
 NVEXT = b',"nvext":'
 TAIL = re.compile(
     rb'(?:,"usage":(null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?(?:,"nvext":\{"completion_token_ids":\[([0-9,]*\])\})?\}\n\n\Z')
+IDS, IDS_END = b',"nvext":{"completion_token_ids":[', b"]}}\n\n"
+IDS_LENGTH, USAGE_LENGTH = len(IDS), len(USAGE)
+DIGITS = b"0123456789,"
+# What a usage object holds beside its braces, and what it may look like without all that: one object, whole.
+PLAIN = b'0123456789abcdefghijklmnopqrstuvwxyz_":,. '
+OPENING, CLOSING = b"{}"
+SHAPES = frozenset({b"{}", b"{{}}", b"{{}{}}", b"{{}{}{}}"})
 FINISHED = re.compile(rb'"finish_reason":\s*"([a-z_]+)"')
 DONE = b"[DONE]"
 
@@ -66,6 +74,33 @@ class StreamMeter:
 
     def pass_on(self, event: bytes) -> bytes:
         """What of an event goes to the client, maybe nothing. `is_over`: it was the last one."""
+        end = event.rfind(IDS)
+        if end < 0 or not event.endswith(IDS_END):
+            return self._matched(event)
+        ids, cut = event[end + IDS_LENGTH:-4], event.rfind(USAGE, 0, end)
+        if ids.translate(None, DIGITS) != SEGMENT_END:
+            return self._matched(event)
+        if cut < 0:
+            if event.rfind(b'"usage"') >= 0:
+                return self._rebuilt(event)  # it is somewhere else in the chunk
+            cut = end
+        else:
+            usage = event[cut + USAGE_LENGTH:end]
+            if usage[0] == OPENING and usage[-1] == CLOSING and usage.translate(None, PLAIN) in SHAPES:
+                self.usage = usage
+                if self._wants_each:
+                    cut = end
+            elif usage != b"null":
+                return self._matched(event)
+        if self._watch is not None:
+            self._watch(event)
+        if ids != NO_IDS:
+            self._log += ids
+        self._note(event)
+        return event[:cut] + b"}\n\n"
+
+    def _matched(self, event: bytes) -> bytes:
+        """An event that may end otherwise than nearly all do."""
         cut = event.rfind(USAGE)
         if cut < 0:
             cut = event.rfind(NVEXT)

@@ -21,6 +21,7 @@ from edge_api.hot.sse import EventSplitter, EventTooLong, is_whole
 from edge_api.hot.usage import Counts
 from edge_api.upstream.connection import Headers, UpstreamConnection
 
+LINE_END = 0x0A
 LOOK_S = 4.0  # a client waits for a byte twice that at most: less than the 10 s that are promised
 
 
@@ -49,9 +50,9 @@ class StreamOwner(Protocol):
 class StreamRelay:
     """The sink of one stream's events. `is_paused` is set while the client does not take what is written."""
 
-    __slots__ = ("_chunked", "_connection", "_has_event", "_is_over", "_is_quiet", "_loop", "_max_event_bytes",
-                 "_owner", "_pass_on", "_patience_s", "_quiet_s", "_splitter", "_tell", "_timer", "_voice", "_write",
-                 "is_paused", "meter", "rewrite")
+    __slots__ = ("_chunked", "_connection", "_has_event", "_is_flowing", "_is_over", "_is_quiet", "_loop",
+                 "_max_event_bytes", "_owner", "_pass_on", "_patience_s", "_quiet_s", "_splitter", "_tell", "_timer",
+                 "_voice", "_write", "is_paused", "meter", "rewrite")
 
     def __init__(self, owner: StreamOwner, meter: StreamMeter, voice: StreamVoice, chunked: bool,
                  first_event_s: float, idle_timeout_s: float, max_event_bytes: int) -> None:
@@ -61,7 +62,7 @@ class StreamRelay:
         self._splitter = EventSplitter(max_event_bytes)
         self._write, self._pass_on = owner.write, meter.pass_on
         self._tell = None if isinstance(voice, PlainVoice) else voice.tell
-        self._has_event = self._is_over = self._is_quiet = self.is_paused = False
+        self._has_event = self._is_over = self._is_quiet = self._is_flowing = self.is_paused = False
         self._quiet_s = 0.0
         self._connection: UpstreamConnection | None = None
         self._loop = asyncio.get_running_loop()
@@ -97,9 +98,12 @@ class StreamRelay:
         if self._is_over:
             return
         self._is_quiet = False
-        if (self.rewrite is None and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n")
+        if (data.find(b"\n") == len(data) - 2 and data[-1] == LINE_END and self.rewrite is None
                 and not self._splitter.held):
             out = self._pass_on(data)  # exactly one event: what a datacenter that does not coalesce sends
+            if out and self._is_flowing:
+                self._write(b"%x\r\n%b\r\n" % (len(out), out))
+                return
         else:
             out = self._pass_on_all(data)
         if self.meter.is_over:
@@ -154,6 +158,7 @@ class StreamRelay:
         if not self._has_event and self.meter.has_begun:
             self._has_event = True
             self._owner.first_event()
+            self._is_flowing = self._chunked and self._tell is None
         if self._tell is not None:
             out = self._tell(out)
         if out:

@@ -1,13 +1,11 @@
 """The two usage frames of a request: `open` before it is sent upstream, and one record when it is over."""
 
-from decimal import ROUND_CEILING
 from uuid import UUID
 
 import structlog
 
 from control_plane.contracts.keys import Principal
-from control_plane.contracts.money import NANO_USD
-from control_plane.contracts.pricing import Cost, usd_text
+from control_plane.contracts.pricing import Cost
 from control_plane.contracts.usage import Attempt, Outcome, UsageOpen, UsageRecord
 from edge_api import errors
 from edge_api.dialects.base import Asked
@@ -68,7 +66,7 @@ class Journal:
             price_version=price.version, outcome=outcome, meter=counts.meter, streamed=self._asked.streamed,
             http_status=http_status, prompt_tokens=counts.prompt, cached_tokens=counts.cached,
             completion_tokens=counts.completion, reasoning_tokens=counts.reasoning,
-            cost_usd=usd_text(cost.total_usd), attempts=attempts, opened_at_s=self._opened_at_s,
+            cost_usd=cost.total_text, attempts=attempts, opened_at_s=self._opened_at_s,
             duration_ms=_ms(self._services.clock.monotonic_s() - self._started_s),
             ttft_ms=None if ttft_s is None else _ms(ttft_s), finish_reason=finish_reason, dialect=self._dialect,
             session=self._session, resumes=sum(attempt.delivered > 0 for attempt in attempts) if attempts[1:] else 0)
@@ -77,12 +75,7 @@ class Journal:
         except (OutboxFull, OSError) as error:
             log.error("usage_record_failed", request_id=str(self._request_id), error=str(error))
             self._services.metrics.unsettled()
-        self._grant.settle(counts.prompt + counts.completion, nano_usd(cost))
-
-
-def nano_usd(cost: Cost) -> int:
-    """The cost in nano-dollars, rounded up: what was spent of a lease."""
-    return int((cost.total_usd * NANO_USD).to_integral_value(ROUND_CEILING))
+        self._grant.settle(counts.prompt + counts.completion, cost.total_nusd)
 
 
 def _ms(seconds: float) -> float:

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import json
 
-from control_plane.contracts.pricing import Cost, Price, rate, usd_text
+from control_plane.contracts.pricing import Cost, Price, rate, units_text
 from control_plane.contracts.usage import MeterSource
 
 
@@ -74,9 +74,9 @@ def cost_of(price: Price, counts: Counts) -> Cost:
 
 def with_cost(usage: bytes, price: Price, cost: Cost) -> bytes:
     """A usage object's bytes, with the cost put in as its last fields. Digits are exact: no float on the way."""
-    details = (f'"input":{usd_text(cost.input_usd)},"input_cached":{usd_text(cost.cached_input_usd)},'
-               f'"output":{usd_text(cost.output_usd)},"currency":"USD","price_version":"{price.version}",'
-               '"multiplier":"1"')
-    added = f'"cost":{usd_text(cost.total_usd)},"cost_details":{{{details}}},"is_byok":false}}'
+    input_units, cached_units, output_units, digits = cost
+    added = (f'"cost":{cost.total_text},"cost_details":{{"input":{units_text(input_units, digits)},'
+             f'"input_cached":{units_text(cached_units, digits)},"output":{units_text(output_units, digits)},'
+             f'"currency":"USD","price_version":"{price.version}","multiplier":"1"}},"is_byok":false}}')
     head = usage[:usage.rindex(b"}")].rstrip()
     return head + (b"" if head.endswith(b"{") else b",") + added.encode()

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control_plane.contracts.usage import MeterSource
@@ -77,6 +77,23 @@ def test_what_the_model_says_is_never_taken_for_the_engines_extras(text: str, in
     assert parsed(it.pass_on(event({**said, "usage": USAGE, "nvext": NVEXT}))) == said
     assert it.journal.tokens == 1
     assert parsed(it.pass_on(event(said))) == said
+
+
+JSON_PIECES = st.sampled_from([
+    ',"usage":null', ',"usage":{"prompt_tokens":16}', ',"usage":[]', ',"usage" : {"prompt_tokens":16}',
+    ',"usage":{"prompt_tokens":16,"prompt_tokens_details":{"cached_tokens":1}}', ',"x":{"y":1}', "}", "]}",
+    ',"usage":{"prompt_tokens":16,"deep":{"er":{"est":1}}}', ',"usage":{"a":"}{"}', ',"x":{"usage":{"a":1}',
+    ',"text":"\\"usage\\":{"', ',"nvext":{"completion_token_ids":[5]}', ',"nvext":{"completion_token_ids":[]}',
+    ',"nvext":{"completion_token_ids":[5,6],"a":1}', ',"nvext":{"completion_token_ids":["5"]}', ',"nvext":null'])
+
+
+@given(st.lists(JSON_PIECES, max_size=4), st.booleans())
+@settings(max_examples=1_000)
+def test_the_short_way_through_the_meter_is_the_long_one(pieces: list[str], wants_each: bool) -> None:
+    whole = b'data: {"id":"x","choices":[{"delta":{"content":"a"}}]' + "".join(pieces).encode() + b"}\n\n"
+    short, long = meter(wants_each=wants_each), meter(wants_each=wants_each)
+    assert short.pass_on(whole) == long._matched(whole)
+    assert (short.usage, short.journal.log, short.is_over) == (long.usage, long.journal.log, long.is_over)
 
 
 def test_a_nested_usage_at_the_end_is_not_cut() -> None:
