@@ -78,6 +78,9 @@ class Seam(msgspec.Struct, frozen=True):
     """Where a stream goes on. `ids` are the committed token ids as JSON has them in a list, without brackets, `tokens`
     how many. `text` is the content up to there (of a constrained stream), `repeat` what the client has beyond.
 
+    `reasoning_tokens` is how many of the ids are reasoning, as far as the ids or the events tell; `is_thinking`: so is
+    the newest text.
+
     `calls` is how many whole tool calls the client has, `half_call` one of which it has a part. `had_text`: it has some
     output; `was_counted`: its datacenter told the ids.
     """
@@ -85,6 +88,8 @@ class Seam(msgspec.Struct, frozen=True):
     ids: bytes
     tokens: int
     reasoning: Reasoning = Reasoning.NONE
+    reasoning_tokens: int = 0
+    is_thinking: bool = False
     text: str = ""
     repeat: Said = NOTHING_SAID
     calls: int = 0
@@ -98,7 +103,8 @@ class Journal:
     `log` the digits of the event's ids with their closing bracket, if it has any, and to `recent` the event, if it has
     data."""
 
-    __slots__ = ("_before", "_call", "_calls", "_had_text", "_repeat", "_text", "log", "recent", "watched")
+    __slots__ = ("_before", "_call", "_calls", "_had_text", "_repeat", "_text", "_was_thinking", "log", "recent",
+                 "watched")
 
     def __init__(self, watched: Watch = Watch.NOTHING) -> None:
         self.log = bytearray()
@@ -107,6 +113,7 @@ class Journal:
         self._before = b""
         self._had_text = False
         self._repeat = NOTHING_SAID
+        self._was_thinking = False
         self._text = bytearray()
         self._calls = 0
         self._call: Call | None = None
@@ -153,8 +160,12 @@ class Journal:
         if cut is None:
             return None
         ids = cut.log.removesuffix(SEGMENT_END).replace(SEGMENT_END, b",")
+        where = reasoning_at(ids, reasoning)
+        is_thinking = self._is_thinking() and where is not Reasoning.ENDED
+        thought = ids if is_thinking else _thought(ids, reasoning) if where is Reasoning.ENDED else b""
         return Seam(
-            ids=ids, tokens=_count(ids), reasoning=reasoning_at(ids, reasoning),
+            ids=ids, tokens=_count(ids), reasoning=where, reasoning_tokens=_count(thought),
+            is_thinking=is_thinking,
             text=_unescaped(self._text).removesuffix(cut.repeat.content), repeat=cut.repeat,
             calls=self._calls - (half is not None), half_call=half,
             had_text=self._had_text or any(map(has_text, self.recent)), was_counted=self.tokens > 0)
@@ -164,6 +175,7 @@ class Journal:
         self._before = self.last
         self._had_text = seam.had_text
         self._repeat = seam.repeat
+        self._was_thinking = self._is_thinking()
         self.log[:] = seam.ids + SEGMENT_END if seam.ids else b""
         self.recent.clear()
         self._call = seam.half_call
@@ -185,6 +197,15 @@ class Journal:
         if len(self.recent) == self.recent.maxlen:
             return None
         return _Cut(self._without(given_up), Said(self._repeat.content + content, self._repeat.reasoning + reasoning))
+
+    def _is_thinking(self) -> bool:
+        """Whether the newest text is reasoning. A template may open it without an id of the answer saying so."""
+        for event in reversed(self.recent):
+            choice = _choice(event)
+            if _says(choice):
+                said = _said(choice)
+                return said is not None and not said.content
+        return self._was_thinking
 
     def _without(self, given_up: int) -> bytes:
         """The log less its last segments."""
@@ -289,6 +310,13 @@ def reasoning_at(ids: bytes, facts: ReasoningFacts | None) -> Reasoning:
     if opened >= 0:
         return Reasoning.INSIDE if facts.starts_inside else Reasoning.OPENED
     return Reasoning.INSIDE if facts.starts_inside else Reasoning.NONE
+
+
+def _thought(ids: bytes, facts: ReasoningFacts | None) -> bytes:
+    """The ids up to the end of the reasoning."""
+    line = b"," + ids + b","
+    end = _needle(facts.end_ids if facts else ())
+    return line[1:line.rfind(end) + len(end) - 1]
 
 
 def _count(ids: bytes) -> int:

@@ -156,7 +156,8 @@ class Resumer:
                 ids = await self._prompt_ids(broken, route, asked)
                 left = await self._grammar_left(route, asked, seam, verdict)
                 body = plan.continuation(broken.sent, broken.upstream, asked, seam, verdict, ids, left)
-            stitched = Stitch(broken.journal.last, broken.usage, seam, arguments.schemas(asked))
+            stitched = Stitch(broken.journal.last, broken.usage, seam, arguments.schemas(asked),
+                              broken.engine.reasoning)
         except BaseException:  # whoever is cancelled must not keep the place
             slot.leave()
             raise

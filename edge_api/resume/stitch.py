@@ -5,12 +5,13 @@ the first datacenter had sent it, token ids included, so metering, journalling a
 of the seam.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import json
 
+from control_plane.contracts.deployment import ReasoningFacts
 from edge_api.hot import sse
 from edge_api.resume import arguments
 from edge_api.resume.journal import Reasoning, Said, Seam
@@ -33,18 +34,44 @@ class BadContinuation(Exception):
     """The other datacenter does not go on with this answer: what it says does not fit what the client has."""
 
 
+class _Ids(msgspec.Struct, gc=False):
+    completion_token_ids: list[int] | None = None
+
+
+_decode_ids = json.Decoder(_Ids).decode
+
+
+class _Thought:
+    """Counts the tokens of a thought that was not over at the seam, its end mark included."""
+
+    __slots__ = ("_end_ids", "_last", "tokens")
+
+    def __init__(self, tokens: int, end_ids: list[int]) -> None:
+        self.tokens, self._end_ids = tokens, end_ids
+        self._last: list[int] = []
+
+    def take(self, ids: Iterable[int]) -> None:
+        for one in ids:
+            if self._last == self._end_ids:
+                return
+            self.tokens += 1
+            self._last = [*self._last, one][-len(self._end_ids):]
+
+
 class Stitch:
     """One continuation. `first` is any event of the stream as it was, `usage` the newest that it told (bytes of JSON,
-    empty if none). `schemas` are those that calls must fit, by tool."""
+    empty if none). `schemas` are those that calls must fit, by tool; `reasoning` is how the engine marks it."""
 
-    __slots__ = ("_call_tail", "_identity", "_repeat", "_schemas", "_seam", "_usage")
+    __slots__ = ("_call_tail", "_identity", "_repeat", "_schemas", "_seam", "_thought", "_usage")
 
-    def __init__(self, first: bytes, usage: bytes, seam: Seam, schemas: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, first: bytes, usage: bytes, seam: Seam, schemas: Mapping[str, Any] | None = None,
+                 reasoning: ReasoningFacts | None = None) -> None:
         known = _read(first)
         self._identity = {name: known[name] for name in IDENTITY if name in known}
         self._usage: dict[str, Any] = _decode_usage(usage) if usage else {}
         self._seam, self._schemas = seam, schemas or {}
         self._repeat = seam.repeat
+        self._thought = _Thought(seam.tokens, reasoning.end_ids) if seam.is_thinking and reasoning else None
         self._call_tail = seam.half_call.arguments if seam.half_call else ""
 
     def take(self, event: bytes) -> bytes:
@@ -71,6 +98,8 @@ class Stitch:
         last = {name: values.pop(name) for name in LAST_KEYS if name in values}
         if choices and not any(says) and "nvext" not in last:
             return b""  # it gave nothing but the role
+        if self._thought is not None and "nvext" in last:
+            self._thought.take(_decode_ids(last["nvext"]).completion_token_ids or ())
         usage = last.get("usage")
         if usage is not None and bytes(usage) != b"null":
             last["usage"] = self._whole_usage(usage)
@@ -154,13 +183,20 @@ class Stitch:
         completion = seam.tokens + usage.get("completion_tokens", 0)
         usage |= {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
                   "prompt_tokens_details": first.get("prompt_tokens_details")}
-        before, after = _reasoning_tokens(first), _reasoning_tokens(usage)
-        if seam.reasoning is Reasoning.INSIDE:
-            before = min(before, seam.tokens)
-        if before or after:
+        reasoning = self._reasoning_tokens(_reasoning_tokens(usage))
+        if reasoning:
             usage["completion_tokens_details"] = {
-                **(usage.get("completion_tokens_details") or {}), "reasoning_tokens": before + after}
+                **(usage.get("completion_tokens_details") or {}), "reasoning_tokens": reasoning}
         return _raw(usage)
+
+    def _reasoning_tokens(self, told: int) -> int:
+        """Where ids tell, they count: what the engine told before the seam may hold what was given up, and what it
+        tells behind it leaves out the first ones without text."""
+        seam = self._seam
+        if self._thought is not None:
+            return self._thought.tokens
+        is_known = seam.reasoning_tokens or seam.reasoning is not Reasoning.NONE
+        return told + (seam.reasoning_tokens if is_known else min(_reasoning_tokens(self._usage), seam.tokens))
 
 
 def closing(first: bytes, usage: bytes, tokens: int) -> bytes:

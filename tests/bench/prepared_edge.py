@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from control_plane.contracts import ids
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.enrolment import ControlPlaneKey, EnrolAnswer
 from control_plane.contracts.keys import Principal, Scope
 from control_plane.contracts.pricing import Price
@@ -54,7 +55,8 @@ def free_port() -> int:
         return port
 
 
-def prepare(state_dir: Path, upstream_urls: list[str]) -> str:
+def prepare(state_dir: Path, upstream_urls: list[str], model: str = MODEL,
+            engine: EngineFacts | None = None) -> str:
     """Writes what an edge remembers of its control plane, a datacenter for each upstream; returns an API key."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     signing, names = SigningKey.generate(), [f"dc-{n}" for n in range(len(upstream_urls))]
@@ -66,9 +68,10 @@ def prepare(state_dir: Path, upstream_urls: list[str]) -> str:
         datacenters=[SnapshotDatacenter(id=name, region="local", state=TrafficState.ACTIVE, weight=100)
                      for name in names],
         models=[SnapshotModel(
-            id=MODEL, display_name=MODEL, created_s=0, owned_by="bench", context_window=202_752,
+            id=model, display_name=model, created_s=0, owned_by="bench", context_window=202_752,
             max_output_tokens=131_072, price=PRICE,
-            routes=[SnapshotRoute(deployment_id=f"{name}-a", fleet_id=f"{name}-a", datacenter_id=name, ingress_url=url)
+            routes=[SnapshotRoute(deployment_id=f"{name}-a", fleet_id=f"{name}-a", datacenter_id=name, ingress_url=url,
+                                  engine=engine or EngineFacts())
                     for name, url in zip(names, upstream_urls, strict=True)])])
     SnapshotStore(state_dir / "snapshot.json").save(SignedSnapshot.seal(snapshot, signing))
     key = ids.new_secret("sk_meridian_local")
@@ -78,9 +81,10 @@ def prepare(state_dir: Path, upstream_urls: list[str]) -> str:
 
 
 @contextmanager
-def running_edge(state_dir: Path, upstream_urls: list[str], port: int | None = None) -> Iterator[PreparedEdge]:
+def running_edge(state_dir: Path, upstream_urls: list[str], port: int | None = None, model: str = MODEL,
+                 engine: EngineFacts | None = None) -> Iterator[PreparedEdge]:
     """One edge process, until the block ends."""
-    key, port = prepare(state_dir, upstream_urls), port or free_port()
+    key, port = prepare(state_dir, upstream_urls, model, engine), port or free_port()
     environment = {**os.environ, "MERIDIAN_HOST": "127.0.0.1", "MERIDIAN_PORT": str(port),
                    "MERIDIAN_CONTROL_PLANE_URLS": f"http://127.0.0.1:{free_port()}",
                    "MERIDIAN_STATE_DIR": str(state_dir), "MERIDIAN_LAST_SHIP_S": "0"}

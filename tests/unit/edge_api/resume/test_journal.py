@@ -280,6 +280,24 @@ def test_marks_of_several_ids_are_found_whole() -> None:
     assert reasoning_at(b"1,8,10,2", facts) is Reasoning.ENDED
 
 
+@pytest.mark.parametrize(("events", "tokens"), [
+    ([chat([1], reasoning_content="a"), chat([2], reasoning_content="b"), chat([3])], 2),
+    ([chat([1], reasoning_content="a"), chat([91]), chat([3], content="b"), chat([4], content="c")], 2),
+    ([chat([1], content="a")], 0),
+])
+@pytest.mark.parametrize("starts_inside", [True, False])
+def test_reasoning_tokens_are_counted(events: list[bytes], tokens: int, starts_inside: bool) -> None:
+    facts = ReasoningFacts(start_ids=[90], end_ids=[91], starts_inside=starts_inside)
+    journal = fed(Journal(), *events)
+    seam = journal.seam(facts)
+    assert seam is not None
+    assert seam.reasoning_tokens == tokens
+    journal.go_on(seam)
+    again = journal.seam(facts)
+    assert again is not None
+    assert again.reasoning_tokens == tokens
+
+
 def test_an_engine_without_reasoning_is_never_in_it() -> None:
     assert reasoning_at(b"90,1", None) is Reasoning.NONE
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from edge_api.resume.journal import Call, Reasoning, Said, Seam
 from edge_api.resume.stitch import BadContinuation, Stitch, closing, unheard
-from tests.unit.edge_api.resume.events import call, chat, completion
+from tests.unit.edge_api.resume.events import THINKS, call, chat, completion
 
 SEAM = Seam(ids=b"7,8,9", tokens=3, had_text=True, was_counted=True)
 FIRST = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 8}}
@@ -101,13 +101,28 @@ def reasoned(tokens: int, usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_reasoning_is_added_up() -> None:
-    usage = whole_usage(replace(SEAM, reasoning=Reasoning.ENDED), reasoned(2, FIRST), reasoned(0, NEW))
+    ended = replace(SEAM, reasoning=Reasoning.ENDED, reasoning_tokens=2)
+    usage = whole_usage(ended, reasoned(1, FIRST), reasoned(0, NEW))
     assert usage["completion_tokens_details"] == {"reasoning_tokens": 2}
 
 
 def test_reasoning_that_was_given_up_does_not_count() -> None:
-    usage = whole_usage(replace(SEAM, reasoning=Reasoning.INSIDE), reasoned(4, FIRST), reasoned(2, NEW))
-    assert usage["completion_tokens_details"] == {"reasoning_tokens": 5}
+    ended = replace(SEAM, reasoning=Reasoning.ENDED, reasoning_tokens=3)
+    usage = whole_usage(ended, reasoned(4, FIRST), reasoned(0, NEW))
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": 3}
+
+
+def test_a_thought_is_counted_by_its_ids_to_its_end() -> None:
+    inside = replace(SEAM, reasoning=Reasoning.INSIDE, reasoning_tokens=3, is_thinking=True)
+    it = Stitch(chat([1], reasoning_content="a"), json.encode(reasoned(4, FIRST)), inside, None, THINKS)
+    counts = [parsed(it.take(chat(ids, usage=reasoned(0, NEW))))["usage"]["completion_tokens_details"]
+              for ids in ([5], [6, 91], [7], [8])]
+    assert [count["reasoning_tokens"] for count in counts] == [4, 6, 6, 6]
+
+
+def test_reasoning_that_no_id_tells_of_is_what_the_engine_said() -> None:
+    assert whole_usage(SEAM, reasoned(2, FIRST), reasoned(0, NEW))["completion_tokens_details"] == {
+        "reasoning_tokens": 2}
 
 
 def test_without_output_before_it_the_new_usage_is_the_usage() -> None:
