@@ -93,5 +93,5 @@ class Counting:
     def _route(self, excluded: frozenset[str]) -> Route:
         route = self._hot.services.chooser.choose(self._model, self._session, excluded, self._need)
         if route is None:
-            raise Refusal(errors.MODEL_UNAVAILABLE, "no datacenter can count the prompt's tokens at the moment", "model")
+            raise Refusal(errors.MODEL_UNAVAILABLE, "no datacenter can count the prompt's tokens now", "model")
         return route

@@ -135,7 +135,7 @@ def test_a_prompt_that_was_accepted_is_never_sent_again() -> None:
 
 
 def test_what_an_engine_does_not_implement_is_the_requests_own_fault() -> None:
-    refused = judge(501, {}, b'{"message":"Validation: `functions` is deprecated.","type":"Not Implemented","code":501}')
+    refused = judge(501, {}, b'{"message":"Validation: `functions` is deprecated.","type":"x","code":501}')
     assert isinstance(refused, Refusal)
     assert (refused.status, refused.fault, refused.param) == (400, errors.UNSUPPORTED_PARAMETER, "functions")
 
