@@ -12,6 +12,8 @@ from msgspec import json
 
 from edge_api.dialects.upstream_chat import CallPiece, Delta
 
+LOOSE_PIECES = 256
+
 
 class PartKind(StrEnum):
     """What a part is."""
@@ -41,6 +43,8 @@ class Part:
 
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
+        if len(self._pieces) == LOOSE_PIECES:  # one string is much smaller than the pieces of it
+            self._pieces = [self.text]
 
     @property
     def text(self) -> str:

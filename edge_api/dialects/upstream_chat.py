@@ -25,10 +25,14 @@ class ImageUrl(msgspec.Struct, omit_defaults=True):
 
 
 class TextPart(msgspec.Struct, tag="text"):
+    """Text in a message."""
+
     text: str
 
 
 class ImagePart(msgspec.Struct, tag="image_url"):
+    """An image in a message."""
+
     image_url: ImageUrl
 
 
@@ -75,10 +79,14 @@ class Function(msgspec.Struct, omit_defaults=True):
 
 
 class Tool(msgspec.Struct, tag="function"):
+    """A tool that is offered."""
+
     function: Function
 
 
 class NamedFunction(msgspec.Struct):
+    """The name of a function."""
+
     name: str
 
 
@@ -89,6 +97,8 @@ class NamedChoice(msgspec.Struct, tag="function"):
 
 
 class NamedSchema(msgspec.Struct, omit_defaults=True):
+    """A JSON schema and its name."""
+
     name: str
     schema: Raw
     description: str | UnsetType = UNSET
@@ -96,6 +106,8 @@ class NamedSchema(msgspec.Struct, omit_defaults=True):
 
 
 class ResponseFormat(msgspec.Struct, omit_defaults=True):
+    """What form the answer has."""
+
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | UnsetType = UNSET
 
@@ -168,6 +180,8 @@ def asked_of(chat: Chat, voice: Callable[[], StreamVoice] | None = None,
 
 
 class CallFunction(msgspec.Struct, gc=False):
+    """What of a function a fragment tells."""
+
     name: str | None = None
     arguments: str | None = None
 
@@ -190,10 +204,14 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class Logprobs(msgspec.Struct, gc=False):
+    """The log probabilities of the tokens of a text, raw."""
+
     content: list[Raw] | None = None
 
 
 class Choice(msgspec.Struct, gc=False):
+    """One answer: what a delta adds to it, or its message."""
+
     delta: Delta | None = None
     message: Delta | None = None
     finish_reason: str | None = None

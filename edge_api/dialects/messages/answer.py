@@ -13,6 +13,8 @@ NO_INPUT = Raw(b"{}")
 
 
 class TextBlock(msgspec.Struct, tag="text"):
+    """What the model said."""
+
     text: str
 
 
@@ -24,6 +26,8 @@ class ThinkingBlock(msgspec.Struct, tag="thinking"):
 
 
 class ToolUseBlock(msgspec.Struct, tag="tool_use"):
+    """A call that the client is to make; `input` is a JSON object."""
+
     id: str
     name: str
     input: Raw
@@ -34,6 +38,8 @@ StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "ref
 
 
 class OutputDetails(msgspec.Struct):
+    """What of the output was reasoning."""
+
     thinking_tokens: int
 
 

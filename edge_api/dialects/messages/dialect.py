@@ -36,6 +36,8 @@ class Messages:
 
 
 class TokenCount(msgspec.Struct):
+    """How long a prompt is."""
+
     input_tokens: int
 
 

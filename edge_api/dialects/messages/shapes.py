@@ -16,10 +16,14 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Text(msgspec.Struct, tag="text"):
+    """What somebody said."""
+
     text: str
 
 
 class Base64Image(msgspec.Struct, tag="base64"):
+    """An image's own bytes."""
+
     media_type: str
     data: str
 
@@ -30,14 +34,20 @@ class Base64Image(msgspec.Struct, tag="base64"):
 
 
 class UrlImage(msgspec.Struct, tag="url"):
+    """An image somewhere else."""
+
     url: str
 
 
 class Image(msgspec.Struct, tag="image"):
+    """An image that the model is to see."""
+
     source: Base64Image | UrlImage
 
 
 class PlainText(msgspec.Struct, tag="text"):
+    """A document's text."""
+
     data: str
 
 
@@ -58,12 +68,16 @@ class ToolUse(msgspec.Struct, tag="tool_use"):
 
 
 class ToolResult(msgspec.Struct, tag="tool_result"):
+    """What came of a call."""
+
     tool_use_id: str
     content: str | list[Text | Image | Document] | None = None
     is_error: bool | None = None
 
 
 class Thinking(msgspec.Struct, tag="thinking"):
+    """What the model reasoned before."""
+
     thinking: str
 
 
@@ -92,36 +106,50 @@ class ToolSpec(msgspec.Struct):
 
 
 class ToolChoice(msgspec.Struct):
+    """Whether tools are called, and which."""
+
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
 class ThinkingConfig(msgspec.Struct):
+    """Whether the model reasons. `budget_tokens` is a target, in tokens."""
+
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: AtLeastOne | None = None
     display: Literal["summarized", "omitted"] | None = None
 
 
 class OutputFormat(msgspec.Struct):
+    """A JSON schema that the answer keeps to."""
+
     type: Literal["json_schema"]
     schema: Raw
 
 
 class OutputConfig(msgspec.Struct):
+    """How much the model tries, and what form its answer has."""
+
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: OutputFormat | None = None
 
 
 class Metadata(msgspec.Struct):
+    """Who asks, in words of the client."""
+
     user_id: str | None = None
 
 
 class ContextEdit(msgspec.Struct):
+    """One way to shorten a conversation; its type ends with a date."""
+
     type: str
 
 
 class ContextManagement(msgspec.Struct):
+    """How a conversation that grows is shortened."""
+
     edits: list[ContextEdit] | None = None
 
 

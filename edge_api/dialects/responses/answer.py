@@ -28,10 +28,14 @@ class OutputText(msgspec.Struct, tag="output_text"):
 
 
 class ReasoningText(msgspec.Struct, tag="reasoning_text"):
+    """Reasoning in the model's own words."""
+
     text: str
 
 
 class MessageItem(msgspec.Struct, tag="message"):
+    """What the model said."""
+
     id: str
     status: Status
     content: list[OutputText]
@@ -62,15 +66,21 @@ Item = MessageItem | ReasoningItem | CallItem
 
 
 class InputDetails(msgspec.Struct):
+    """What of the input came from a cache."""
+
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
 class OutputDetails(msgspec.Struct):
+    """What of the output was reasoning."""
+
     reasoning_tokens: int
 
 
 class Usage(msgspec.Struct, omit_defaults=True):
+    """What a response used, in tokens, and what that cost, in USD."""
+
     input_tokens: int
     input_tokens_details: InputDetails
     output_tokens: int
@@ -81,6 +91,8 @@ class Usage(msgspec.Struct, omit_defaults=True):
 
 
 class IncompleteDetails(msgspec.Struct):
+    """Why a response was cut."""
+
     reason: str
 
 

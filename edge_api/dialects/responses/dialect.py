@@ -41,6 +41,8 @@ class Responses:
 
 
 class TokenCount(msgspec.Struct):
+    """How long a prompt is."""
+
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"
 

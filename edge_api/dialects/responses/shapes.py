@@ -15,14 +15,20 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class InputText(msgspec.Struct, tag="input_text"):
+    """What somebody said."""
+
     text: str
 
 
 class OutputText(msgspec.Struct, tag="output_text"):
+    """What the model said before."""
+
     text: str
 
 
 class Refused(msgspec.Struct, tag="refusal"):
+    """What the model said instead of an answer."""
+
     refusal: str
 
 
@@ -34,10 +40,14 @@ class InputImage(msgspec.Struct, tag="input_image"):
 
 
 class ReasoningText(msgspec.Struct, tag="reasoning_text"):
+    """What the model reasoned before."""
+
     text: str
 
 
 class SummaryText(msgspec.Struct, tag="summary_text"):
+    """The same, shortened."""
+
     text: str
 
 
@@ -58,6 +68,8 @@ class Item(msgspec.Struct):
 
 
 class ToolSpec(msgspec.Struct):
+    """A function; tools of other types are read far enough to be named."""
+
     type: str
     name: str = ""
     description: str | None = None
@@ -66,6 +78,8 @@ class ToolSpec(msgspec.Struct):
 
 
 class NamedTool(msgspec.Struct):
+    """A tool that is named, not described."""
+
     type: str
     name: str = ""
 
@@ -80,6 +94,8 @@ class ToolChoice(msgspec.Struct, omit_defaults=True):
 
 
 class TextFormat(msgspec.Struct):
+    """What form the answer has; `name` and `schema` are those of a JSON schema."""
+
     type: Literal["text", "json_object", "json_schema"]
     name: str = ""
     schema: Raw = NOTHING
@@ -88,11 +104,15 @@ class TextFormat(msgspec.Struct):
 
 
 class TextConfig(msgspec.Struct):
+    """How the answer is written."""
+
     format: TextFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class Reasoning(msgspec.Struct):
+    """How much the model reasons."""
+
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
 

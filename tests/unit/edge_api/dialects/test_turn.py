@@ -121,5 +121,10 @@ def test_white_space_behind_a_whole_call_is_nothing() -> None:
         ("call", "a", "f", "{}"), ("call", "b", "g", "{}")]
 
 
+def test_a_long_part_is_all_there() -> None:
+    pieces = [f"{at} " for at in range(1_000)]
+    assert run([{"content": piece} for piece in pieces])[1] == [("text", "", "", "".join(pieces))]
+
+
 def test_empty_pieces_make_no_parts() -> None:
     assert heard({"content": "", "reasoning_content": None}, {"role": "assistant"}, {"tool_calls": []}) == []

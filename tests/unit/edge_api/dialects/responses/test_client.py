@@ -31,6 +31,8 @@ ASK: Any = {"model": "z-ai/glm-5.3", "input": "hi"}
 
 
 class City(BaseModel):
+    """A client's own type."""
+
     name: str
 
 
