@@ -38,6 +38,7 @@ class House:
     link: ControlPlaneLink
     keyring: Keyring
     client: httpx.AsyncClient
+    url: str
     operator: dict[str, str] = field(default_factory=dict)
 
     async def ship(self, *records: UsageRecord) -> None:
@@ -86,7 +87,7 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
         desk = AccountDesk(keyring, link, SystemClock(), lambda peer, _: peer)
         app = build_app(ColdParts(holder, OpenRequests(), Metrics(), lambda: "", ["/v1/chat/completions"], desk))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://edge") as client:
-            yield House(replica, gate, link, keyring, client, operator)
+            yield House(replica, gate, link, keyring, client, url, operator)
         await link.aclose()
 
 

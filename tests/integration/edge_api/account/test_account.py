@@ -2,17 +2,29 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from control_plane.contracts import ids
+from control_plane.contracts.account import KeyAccount
+from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.usage import Attempt, Outcome
-from edge_api.account.desk import DEADLINE_S, MAX_ASKED
+from edge_api import errors
+from edge_api.account.desk import DEADLINE_S, MAX_ASKED, AccountDesk
+from edge_api.errors import Refusal
+from edge_api.identity import ControlPlaneLink
 from tests.integration.control_plane.simulated import EAST, WEST
 from tests.integration.edge_api.account.conftest import Guest, House
+from tests.integration.edge_api.control_plane import listening
 
 PATHS = ["/key", "/credits", "/generation?id=gen-0"]
 
@@ -166,3 +178,58 @@ async def test_only_so_many_questions_are_asked_at_once(guest: Guest) -> None:
 async def test_head_works_where_get_does(guest: Guest, path: str) -> None:
     answer = await guest.house.client.head(f"/v1{path}", headers={"authorization": f"Bearer {guest.key.secret}"})
     assert (answer.status_code, answer.content) == (200, b"")
+
+
+@asynccontextmanager
+async def mute() -> AsyncIterator[str]:
+    """A replica that takes requests and answers none."""
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+async def asked_through(house: House, guest: Guest, *urls: str) -> tuple[KeyAccount | Refusal, float]:
+    """The key's account by way of these replicas, or why not; and how long that took."""
+    link = ControlPlaneLink(list(urls), SystemClock())
+    assert house.link.identity is not None
+    link.use(house.link.identity)
+    desk = AccountDesk(house.keyring, link, SystemClock(), lambda peer, _: peer)
+    principal = await desk.principal({"x-api-key": guest.key.secret}, "127.0.0.1")
+    began_s = time.monotonic()
+    try:
+        return await desk.key(principal), time.monotonic() - began_s
+    except Refusal as refused:
+        return refused, time.monotonic() - began_s
+    finally:
+        await link.aclose()
+
+
+async def test_a_control_plane_that_never_answers_costs_two_seconds(guest: Guest) -> None:
+    async with mute() as first, mute() as second, mute() as third:
+        found, took_s = await asked_through(guest.house, guest, first, second, third)
+    assert isinstance(found, Refusal)
+    assert found.fault is errors.ACCOUNT_UNAVAILABLE
+    assert took_s < DEADLINE_S + 0.5
+
+
+async def test_one_mute_replica_does_not_hide_the_other(guest: Guest) -> None:
+    async with mute() as first:
+        found, _ = await asked_through(guest.house, guest, first, guest.house.url)
+    assert isinstance(found, KeyAccount)
+    assert found.key_id == guest.key.id
+
+
+async def test_an_answer_of_another_shape_is_no_answer(guest: Guest) -> None:
+    async with listening(Starlette(routes=[Route("/edge/v1/{rest:path}", nonsense)])) as url:
+        found, _ = await asked_through(guest.house, guest, url)
+    assert isinstance(found, Refusal)
+
+
+async def nonsense(_: Request) -> Response:
+    return Response('{"key_id": 7}')
