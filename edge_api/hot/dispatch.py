@@ -19,6 +19,7 @@ from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.keys import Principal
 from control_plane.contracts.usage import Attempt, Outcome
 from edge_api import errors
+from edge_api.dialects.base import Upstream
 from edge_api.dialects.plain import PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot import respond
@@ -32,7 +33,7 @@ from edge_api.hot.services import Grant, RouteNeed
 from edge_api.hot.settle import Journal
 from edge_api.hot.splice import salted
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
-from edge_api.hot.wire import Place, trace_headers
+from edge_api.hot.wire import Place, session_headers, trace_headers
 from edge_api.resume.demand import watch_for
 from edge_api.resume.resumer import Break, Continuation, NotResumed
 from edge_api.routing.retry import backoff_s
@@ -93,6 +94,7 @@ class Dispatch:
         "_salt",
         "_services",
         "_session",
+        "_session_lines",
         "_size",
         "_status",
         "_was_refreshed",
@@ -107,6 +109,7 @@ class Dispatch:
         self._journal = Journal(hot.services, client.request_id, principal, model, prepared.asked, client.started_s,
                                 dialect, session, grant)
         self._session, self._need, self._salt = session, need, principal.cache_salt
+        self._session_lines = session_headers(session, client.headers, principal.team_id)
         self._attempts: list[Attempt] = []
         self._failures: list[Failure] = []
         self._excluded: frozenset[str] = frozenset()
@@ -162,9 +165,14 @@ class Dispatch:
             self._relay.resume()
 
     def datacenter_lost(self) -> None:
-        """The prober gave the datacenter up, whatever its connection says."""
-        connection = self._connection
+        """The prober gave the datacenter up, whatever its connection says. Where nobody else can be reached its answer
+        is waited for all the same: it may be slow, or this edge may be the one that is cut off."""
+        connection, excluded = self._connection, self._excluded | {self._datacenter_id}
+        if not self._services.chooser.has_other(self._model, excluded, self._need):
+            return
         if connection is None:
+            if self._connecting is not None:
+                self._attempt_failed(Failure(FailureKind.LOST))
             return
         sink = connection.sink
         connection.abort()
@@ -276,8 +284,11 @@ class Dispatch:
 
     def _elsewhere(self, excluded: frozenset[str] | None = None) -> Route | None:
         services, excluded = self._services, self._excluded if excluded is None else excluded
-        is_left = any(r.weight > 0 and r.datacenter_id not in excluded for r in self._model.routes)
-        is_move = self._failures[-1].kind is FailureKind.LOST and self._failures[-1].status == 200
+        regions = self._need.regions
+        is_left = any(r.weight > 0 and r.datacenter_id not in excluded and (regions is None or r.region in regions)
+                      for r in self._model.routes)
+        is_move = (self._failures[-1].kind is FailureKind.LOST
+                   and services.chooser.has_other(self._model, excluded, self._need))
         if not is_left or len(self._attempts) >= services.limits.max_attempts or not (
                 services.retries.allow_move() if is_move else services.retries.allow()):
             return None
@@ -320,12 +331,12 @@ class Dispatch:
             relay.on_body(continuation.events)
 
     def _resumes_in(self, refused: frozenset[str]) -> Route | None:
-        """Where the stream may go on. The datacenter that broke it may do, if it said itself that it could not go on,
-        and no other one is there: a worker of its died."""
-        excluded = self._excluded | refused
-        route = self._elsewhere(excluded)
-        if route is None and self._failures[-1].kind in (FailureKind.BROKEN, FailureKind.OVERLOADED):
-            route = self._elsewhere(excluded - {self._datacenter_id} | refused)
+        """Where the stream may go on: where it has not been, else in any but the datacenter that broke it just now. That
+        one will do as well, if it said itself that it could not go on: a worker of its died."""
+        route = self._elsewhere(self._excluded | refused)
+        if route is None:
+            is_lost = self._failures[-1].kind is FailureKind.LOST
+            route = self._elsewhere(refused | {self._datacenter_id} if is_lost else refused)
         return route
 
     def _not_resumed(self, reason: str) -> None:
@@ -385,9 +396,9 @@ class Dispatch:
     def _head(self, place: Place, length: int) -> bytes:
         """The whole request head."""
         asked = self._prepared.asked
-        return (b"%bx-request-id: %b.%d\r\nx-dynamo-session-id: %b\r\n%bcontent-length: %d\r\n\r\n"
+        return (b"%bx-request-id: %b.%d\r\n%b%bcontent-length: %d\r\n\r\n"
                 % (place.heads[asked.upstream, asked.streamed], str(self._client.request_id).encode(),
-                   len(self._attempts) + 1, self._session.encode(),
+                   len(self._attempts) + 1, self._session_lines,
                    trace_headers(self._client.headers, self._client.request_id), length))
 
     def _begin_stream(self) -> StreamRelay:
@@ -436,8 +447,8 @@ class Dispatch:
             return
         elif failure.kind is FailureKind.OVERLOADED:
             chooser.overloaded(route, failure.retry_after_s)
-        elif failure.counts_against_datacenter:
-            chooser.erred(route)
+        elif failure.counts_against_datacenter and self._prepared.asked.upstream is not Upstream.EMBEDDINGS:
+            chooser.erred(route)  # that a model makes no embeddings is no fault of its datacenter
 
     def _leave_attempt(self, status: int) -> None:
         """Whatever became of it, the attempt is over: its connection, its wait and its place in the count are free."""

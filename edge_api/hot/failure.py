@@ -117,12 +117,12 @@ def give_up(failures: list[Failure], upstream: Upstream = Upstream.CHAT) -> Refu
     if all(failure.kind in (FailureKind.OVERLOADED, FailureKind.CROWDED) for failure in failures):
         waits = [failure.retry_after_s for failure in failures if failure.retry_after_s is not None]
         return Refusal(errors.CAPACITY_EXHAUSTED, "every datacenter that serves this model is at capacity",
-                       retry_after_s=min(waits, default=DEFAULT_RETRY_AFTER_S))
+                       retry_after_s=ids.jitter(min(waits, default=DEFAULT_RETRY_AFTER_S)))
     if all(failure.is_plain_500 for failure in failures):  # the SDKs would send three times what breaks engines
         return Refusal(errors.UPSTREAM_BROKEN, "every datacenter that was asked failed on this request; "
                                                "it may be longer than the model's context window")
     return Refusal(errors.UPSTREAM_UNAVAILABLE, "no datacenter could serve the request",
-                   retry_after_s=DEFAULT_RETRY_AFTER_S)
+                   retry_after_s=ids.jitter(DEFAULT_RETRY_AFTER_S))
 
 
 def _refusal(status: int, body: bytes) -> Refusal:

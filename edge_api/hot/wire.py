@@ -5,6 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from edge_api.dialects.base import Upstream
+from edge_api.routing.session import parent_key
 from edge_api.routing.table import Route
 from edge_api.upstream.pool import Address
 
@@ -30,6 +31,13 @@ def place_of(route: Route) -> Place:
         for kind in Upstream for streamed, accept in ((False, b"application/json"), (True, b"text/event-stream"))}
     return Place((route.host, route.port, route.tls), heads,
                  b"x-meridian-datacenter: %b\r\n" % route.datacenter_id.encode())
+
+
+def session_headers(session: str, headers: dict[bytes, bytes], team_id: str) -> bytes:
+    """The session that the request belongs to, and the one that this is a part of, for Dynamo's own affinity."""
+    parent = parent_key(headers, team_id)
+    lines = b"x-dynamo-session-id: %b\r\n" % session.encode()
+    return lines + b"x-dynamo-parent-session-id: %b\r\n" % parent.encode() if parent else lines
 
 
 def trace_headers(headers: dict[bytes, bytes], request_id: UUID) -> bytes:

@@ -152,7 +152,7 @@ async def test_an_edge_that_was_stopped_itself_moves_nothing(tmp_path: Path) -> 
 async def test_everything_that_was_open_there_goes_on_even_if_it_is_a_lot(two: World) -> None:
     requests = 100
     async with client_of(two.edge) as client:
-        asked = [asyncio.create_task(ask(client, number=number)) for number in range(requests)]
+        asked = [asyncio.create_task(ask(client, stream=number % 2 == 0, number=number)) for number in range(requests)]
 
         async def all_are_there() -> bool:
             return await two.home.seen() >= requests

@@ -118,7 +118,7 @@ async def test_the_head_comes_when_the_request_is_accepted(edge: EdgeUnderTest, 
 
 
 async def test_a_silent_engine_is_bridged_by_keep_alives(edge: EdgeUnderTest, home: Datacenter) -> None:
-    home.script = streams(chunk(" a"), *stream_of([" b"]), pause_s=0.4)
+    home.script = streams(chunk(" a"), *stream_of([" b"]), pause_s=0.55)
     body = (await edge.client.ask(stream=True)).body
     assert body.count(KEEP_ALIVE) >= 2
     assert KEEP_ALIVE in body[body.index(b" a"):body.index(b" b")]

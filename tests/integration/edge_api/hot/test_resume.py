@@ -1,6 +1,7 @@
 """A stream that breaks after its first event goes on in another datacenter, and its client sees one answer."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -112,11 +113,17 @@ async def test_stop_strings_lose_and_double_nothing(
     assert (read["content"], read["done"]) == ("The cat 漢 sat é on it.", True)
 
 
-async def test_a_second_break_goes_on_once_more(edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+async def error_event(call: Upcall) -> None:
+    """The datacenter's own word that it cannot go on: a worker of its died."""
+    await call.send(b'data: {"error":{"message":"worker lost","code":503}}\n\n', b"data: [DONE]\n\n")
+    await call.end_stream()
+
+
+@pytest.mark.parametrize("cut", [error_event, Upcall.reset])
+async def test_a_second_break_goes_on_once_more(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter, cut: Callable[[Upcall], Any]) -> None:
     route(edge)
-    home.script = Engine(WORDS, cut_after=2, cut=error_event)
-    other.script = Engine(WORDS, "chatcmpl-b", cut_after=3, cut=error_event)
-    edge.services.retries.note_answer()
+    home.script, other.script = Engine(WORDS, cut_after=2, cut=cut), Engine(WORDS, "chatcmpl-b", cut_after=3, cut=cut)
     answer = await edge.client.ask(**GREEDY)
     read = reads(answer.events)
     record = await edge.record()
@@ -125,10 +132,20 @@ async def test_a_second_break_goes_on_once_more(edge: EdgeUnderTest, home: Datac
     assert record.completion_tokens == 11
 
 
-async def error_event(call: Upcall) -> None:
-    """The datacenter's own word that it cannot go on: a worker of its died."""
-    await call.send(b'data: {"error":{"message":"worker lost","code":503}}\n\n', b"data: [DONE]\n\n")
-    await call.end_stream()
+async def test_a_stream_goes_on_in_the_only_datacenter_if_that_said_that_it_broke(
+        edge: EdgeUnderTest, home: Datacenter) -> None:
+    edge.holder.take(snapshot(version=9, weights={HOME: 1}, ports=edge.ports, engine=FACTS))
+    home.script = Engine(WORDS, cut_after=2, cut=error_event)
+    assert reads((await edge.client.ask(**GREEDY)).events)["content"] == "The cat 漢 sat é on it."
+    assert [attempt.datacenter_id for attempt in (await edge.record()).attempts] == [HOME, HOME]
+
+
+async def test_a_stream_has_nowhere_to_go_from_the_only_datacenter(
+        edge: EdgeUnderTest, home: Datacenter) -> None:
+    edge.holder.take(snapshot(version=9, weights={HOME: 1}, ports=edge.ports, engine=FACTS))
+    home.script = Engine(WORDS, cut_after=2)
+    assert "error" in (await edge.client.ask(**GREEDY)).events[-1]
+    assert resumes(edge, "no_datacenter") == 1
 
 
 async def test_an_event_that_was_cut_in_half_never_reaches_the_client(

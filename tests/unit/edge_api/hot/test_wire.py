@@ -9,9 +9,10 @@ import pytest
 from control_plane.contracts.clock import ManualClock
 from edge_api.admission.unlimited import NoAdmission
 from edge_api.dialects.base import Upstream
+from edge_api.hot.fields import ChatFields
 from edge_api.hot.hotpath import MAX_PLACES, HotPath
 from edge_api.hot.services import Limits, Services
-from edge_api.hot.wire import place_of, trace_headers
+from edge_api.hot.wire import place_of, session_headers, trace_headers
 from edge_api.metering.outbox import Outbox
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
@@ -84,3 +85,13 @@ def test_a_trace_state_that_is_none_is_left_out(state: bytes) -> None:
 def test_a_request_without_a_sound_trace_has_one_of_its_own_id(parent: bytes) -> None:
     assert trace_headers({b"traceparent": parent, b"tracestate": b"a=b"}, REQUEST_ID) == OWN
     assert trace_headers({}, REQUEST_ID) == OWN
+
+
+def test_a_session_goes_upstream_under_its_key() -> None:
+    assert session_headers("abc", {}, "team_1") == b"x-dynamo-session-id: abc\r\n"
+
+
+def test_a_helpers_session_names_its_parent_under_the_key_that_the_parent_itself_has() -> None:
+    parent = session_key({b"x-session-id": b"parent"}, ChatFields(model="m", messages=[]), "team_1")
+    lines = session_headers("abc", {b"x-parent-session-id": b"parent"}, "team_1")
+    assert lines == f"x-dynamo-session-id: abc\r\nx-dynamo-parent-session-id: {parent}\r\n".encode()
