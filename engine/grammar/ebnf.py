@@ -160,7 +160,10 @@ class _Reader:
             raise self._fault("bounds")
         self._at = found.end()
         least = int(found[1])
-        return least, least if found[2] is None else int(found[3] or UNBOUNDED)
+        most = least if found[2] is None else int(found[3] or UNBOUNDED)
+        if most < least and most != UNBOUNDED:
+            raise self._fault("bounds in order")
+        return least, most
 
     def _dispatch(self) -> int:
         if self._rule in self._grammar.dispatches:
@@ -261,6 +264,8 @@ class _Reader:
             return character
         kind = self._text[self._at:self._at + 1]
         self._at += 1
+        if not kind:
+            raise self._fault("a character")
         if kind not in HEXADECIMAL:
             return ESCAPES.get(kind, kind)
         digits = self._text[self._at:self._at + HEXADECIMAL[kind]]

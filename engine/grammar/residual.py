@@ -23,6 +23,7 @@ from engine.grammar.nodes import (
 )
 
 MAX_NODES = 500_000
+NOT_TOUCHED = 1 << 30
 
 
 class NotInGrammar(Exception):
@@ -56,13 +57,21 @@ def residual(ebnf: str, delivered: str, of_regex: Callable[[str], str], check: C
 
 
 class _Derivation:
-    """Derives nodes by characters, each pair once."""
+    """Derives nodes by characters, each pair once.
+
+    A node may come to itself again with nothing before it and nothing behind it (`r ::= x r | ""`, where `x` may be
+    empty): that adds nothing, so it counts as no text. With something behind it, it is left recursion. `_barrier` is
+    how many of the open nodes have something behind what is looked at; `_touched` the outermost open one that was come
+    to again, on which a result depends until that one is done.
+    """
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._known: dict[tuple[int, str], int] = {}
-        self._open: set[tuple[int, str]] = set()
-        self._can_be_empty = _can_be_empty(grammar)
+        self._open: dict[tuple[int, str], int] = {}
+        self._barrier = 0
+        self._touched = NOT_TOUCHED
+        self._can_be_empty = _Emptiness(grammar)
 
     def after(self, number: int, character: str) -> int:
         """What may follow `character` in the texts of a node that begin with it."""
@@ -70,15 +79,35 @@ class _Derivation:
         known = self._known.get(key)
         if known is not None:
             return known
-        if key in self._open:
-            raise Undivided("the grammar is left-recursive")
+        opened = self._open.get(key)
+        if opened is not None:
+            if opened < self._barrier:
+                raise Undivided("the grammar is left-recursive")
+            self._touched = min(self._touched, opened)
+            return self._grammar.nothing
         if len(self._grammar.nodes) > MAX_NODES:
             raise Undivided("the grammar becomes too large")
-        self._open.add(key)
-        found = self._derive(number, character)
-        self._open.discard(key)
-        self._known[key] = found
+        return self._after_unknown(key)
+
+    def _after_unknown(self, key: tuple[int, str]) -> int:
+        depth, touched_before = len(self._open), self._touched
+        self._open[key], self._touched = depth, NOT_TOUCHED
+        found = self._derive(*key)
+        del self._open[key]
+        if self._touched >= depth:
+            self._known[key] = found
+            self._touched = NOT_TOUCHED
+        self._touched = min(self._touched, touched_before)
         return found
+
+    def _after_before(self, part: int, character: str, *rest: int) -> int:
+        """What follows `character` in a part and the rest behind it."""
+        barrier = self._barrier
+        if any(part != self._grammar.empty for part in rest):
+            self._barrier = len(self._open)
+        left = self.after(part, character)
+        self._barrier = barrier
+        return self._grammar.sequence([left, *rest])
 
     def _derive(self, number: int, character: str) -> int:
         grammar = self._grammar
@@ -96,7 +125,7 @@ class _Derivation:
                 return self._after_sequence(parts, character)
             case Repeat(part, least, most):
                 rest = grammar.repeat(part, max(least - 1, 0), most if most == UNBOUNDED else most - 1)
-                return grammar.sequence([self.after(part, character), rest])
+                return self._after_before(part, character, rest)
             case FreeText():
                 return self._after_free_text(node, character)
             case Pattern():
@@ -108,8 +137,8 @@ class _Derivation:
         grammar = self._grammar
         options = []
         for at, part in enumerate(parts):
-            options.append(grammar.sequence([self.after(part, character), *parts[at + 1:]]))
-            if not _is_nullable(grammar, part, self._can_be_empty):
+            options.append(self._after_before(part, character, *parts[at + 1:]))
+            if not self._can_be_empty.of(part):
                 break
         return grammar.choice(options)
 
@@ -123,30 +152,40 @@ class _Derivation:
         return grammar.choice([grammar.sequence([grammar.add(Reference(rule)), *rest]) for rule in found.rules])
 
 
-def _can_be_empty(grammar: Grammar) -> frozenset[str]:
-    """The rules whose texts may be empty."""
-    found: frozenset[str] = frozenset()
-    while True:
-        more = frozenset(rule for rule, body in grammar.rules.items() if _is_nullable(grammar, body, found))
-        if more == found:
-            return found
-        found = more
+class _Emptiness:
+    """Which nodes' texts may be empty: first of the rules, until nothing is added, then of each node once."""
 
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._rules: frozenset[str] = frozenset()
+        self._known: dict[int, bool] = {}
+        while True:
+            more = frozenset(rule for rule, body in grammar.rules.items() if self.of(body))
+            self._known = {}
+            if more == self._rules:
+                return
+            self._rules = more
 
-def _is_nullable(grammar: Grammar, number: int, empty_rules: frozenset[str]) -> bool:
-    node = grammar.nodes[number]
-    match node:
-        case Reference(rule):
-            return rule in empty_rules
-        case Sequence(parts):
-            return all(_is_nullable(grammar, part, empty_rules) for part in parts)
-        case Choice(options):
-            return any(_is_nullable(grammar, option, empty_rules) for option in options)
-        case Repeat(part, least, _):
-            return least == 0 or _is_nullable(grammar, part, empty_rules)
-        case Pattern():
-            return grammar.patterns[node] in empty_rules
-        case FreeText():
-            return True
-        case _:
-            return False
+    def of(self, number: int) -> bool:
+        known = self._known.get(number)
+        if known is None:
+            known = self._known[number] = self._of(number)
+        return known
+
+    def _of(self, number: int) -> bool:
+        node = self._grammar.nodes[number]
+        match node:
+            case Reference(rule):
+                return rule in self._rules
+            case Sequence(parts):
+                return all(map(self.of, parts))
+            case Choice(options):
+                return any(map(self.of, options))
+            case Repeat(part, least, _):
+                return least == 0 or self.of(part)
+            case Pattern():
+                return self._grammar.patterns[node] in self._rules
+            case FreeText():
+                return True
+            case _:
+                return False

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 READ_BYTES = 65_536
-FIRST_ATTEMPT = re.compile(rb"x-request-id: [0-9a-f-]+\.1\r\n")
+ATTEMPT = re.compile(rb"x-request-id: [0-9a-f-]+\.(\w+)\r\n")
 CUT = re.compile(rb'"user":\s*"cut (\d+)"')
 
 
@@ -54,10 +54,10 @@ class Cutter:
         said = b""
         while data := await reader.read(READ_BYTES):
             said = (said + data)[-2 * READ_BYTES:]
-            found = CUT.search(said)
-            if found and FIRST_ATTEMPT.search(said):
+            *_, attempt = ATTEMPT.finditer(said)
+            found = CUT.search(said, attempt.end())
+            if found and attempt[1] == b"1":
                 left[:] = [int(found[1])]
-                said = b""
             to.write(data)
             await to.drain()
         raise _Over

@@ -110,6 +110,27 @@ def go_on(url: str, message: str, delivered: list[int], path: str = CHAT, **fiel
     return say(url, message, path, nvext={**IDS, "token_data": first + delivered}, **fields)
 
 
+def settled_text(whole: Said, ids: list[int]) -> str:
+    """The text that was shown with these ids, which end where an event settled them."""
+    left, text = len(ids), ""
+    for event in whole.events[:-1]:
+        if left <= 0:
+            break
+        left -= len(_ids(event))
+        text += Said(events=[event]).text
+    return text
+
+
+def seams(read: Said) -> list[list[int]]:
+    """The ids that are settled after each event but the last ones, each once."""
+    found: list[list[int]] = []
+    for events in range(len(read.events) - 1):
+        ids = read.committed(events)
+        if ids not in found:
+            found.append(ids)
+    return found
+
+
 def _ids(event: dict[str, Any]) -> list[int]:
     found: list[int] = event.get("nvext", {}).get("completion_token_ids") or []
     return found

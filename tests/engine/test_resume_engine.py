@@ -6,7 +6,19 @@ import httpx
 import pytest
 
 from tests.engine.cluster import Cluster
-from tests.engine.scripted import CHAT, COMPLETIONS, IDS, Said, body, go_on, prompt_ids, say, script
+from tests.engine.scripted import (
+    CHAT,
+    COMPLETIONS,
+    IDS,
+    Said,
+    body,
+    go_on,
+    prompt_ids,
+    say,
+    script,
+    seams,
+    settled_text,
+)
 
 THINKING: dict[str, Any] = {"chat_template_args": {"enable_thinking": True}}
 NOT_THINKING: dict[str, Any] = {"chat_template_args": {"enable_thinking": False}}
@@ -16,16 +28,6 @@ TOOLS = [{"type": "function", "function": {"name": "scale", "parameters": {
 CALLED = ("scale", '{"to":3}')
 
 Clusters = tuple[Cluster, Cluster]
-
-
-def seams(read: Said) -> list[list[int]]:
-    """The ids that are settled after each event but the last ones, each once."""
-    found: list[list[int]] = []
-    for events in range(len(read.events) - 1):
-        ids = read.committed(events)
-        if ids not in found:
-            found.append(ids)
-    return found
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
@@ -38,7 +40,7 @@ def test_a_text_cut_anywhere_goes_on_elsewhere(datacenters: Clusters, path: str,
     for ids in seams(whole):
         rest = go_on(second.url, script(answer), ids, path, prompt_ids=prompt)
         assert ids + rest.ids == whole.ids
-        assert _settled_text(whole, ids) + rest.text == answer
+        assert settled_text(whole, ids) + rest.text == answer
 
 
 def test_a_cut_within_a_character_would_lose_it(datacenters: Clusters) -> None:
@@ -98,7 +100,7 @@ def test_an_answer_goes_on_before_between_and_after_calls(datacenters: Clusters)
     for ids in seams(whole):
         rest = go_on(second.url, message, ids, tools=TOOLS, tool_choice="auto")
         assert ids + rest.ids == whole.ids
-        assert _settled_text(whole, ids) + rest.text == whole.text
+        assert settled_text(whole, ids) + rest.text == whole.text
 
 
 def test_the_rest_after_a_call_has_its_own_finish_reason_and_indexes(datacenters: Clusters) -> None:
@@ -188,14 +190,3 @@ def test_values_of_logprobs_stay_those_of_their_tokens(datacenters: Clusters) ->
 
 def _logprobs(read: Said) -> list[object]:
     return [choice["logprobs"] for event in read.events for choice in event["choices"]]
-
-
-def _settled_text(whole: Said, ids: list[int]) -> str:
-    """What was shown with these ids, which end where an event settled them."""
-    left, text = len(ids), ""
-    for event in whole.events[:-1]:
-        if left <= 0:
-            break
-        left -= len(event["nvext"]["completion_token_ids"])
-        text += Said(events=[event]).text
-    return text
