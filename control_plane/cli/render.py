@@ -95,7 +95,7 @@ def share(part: int | None, whole: int | None) -> str:
 
 def money(amount: Decimal) -> str:
     """Exact dollars, as billed."""
-    return f"${usd_text(amount)}"
+    return f"{'-' if amount < 0 else ''}${usd_text(abs(amount))}"
 
 
 def span(seconds: float | None) -> str:

@@ -82,6 +82,11 @@ def test_a_lease_of_a_billionth_of_a_dollar_is_not_nothing() -> None:
     assert words(lease_sheet([LEASE]).rows[0])[:4] == ["lease_1", "team_1", "edge_1", "$0.000000001"]
 
 
+def test_money_that_was_taken_back_has_its_sign_before_the_dollar() -> None:
+    taken = CREDIT.model_copy(update={"amount_usd": Decimal("-0.50")})
+    assert words(credit_sheet([taken], "acme").rows[0])[1] == "-$0.5"
+
+
 def test_a_credit_names_who_gave_it_and_why() -> None:
     assert words(credit_sheet([CREDIT], "acme").rows[0])[1:] == ["$25", "operator:olga", "gift"]
 
