@@ -64,7 +64,10 @@ class HotPath:
 
     def enter(self, address: Address, attempting: Attempting) -> None:
         """A request is sent to this frontend."""
-        self._attempting.setdefault(address, set()).add(attempting)
+        waiting = self._attempting.get(address)
+        if waiting is None:
+            waiting = self._attempting[address] = set()
+        waiting.add(attempting)
 
     def leave(self, address: Address, attempting: Attempting) -> None:
         """It waits for it no more."""

@@ -13,11 +13,11 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 def identity_headers(request_id: UUID, team_id: str) -> bytes:
     """Whose request it was and how to name it. `team_id` is empty before the key is known."""
-    hexed = request_id.hex.encode()
+    number = request_id.int
     billed = b"x-billed-team: %b\r\n" % team_id.encode("ascii", "replace") if team_id else b""
     # Anthropic's SDK reads `request-id`, OpenAI's `x-request-id`.
-    return (b"x-request-id: req_%b\r\nrequest-id: req_%b\r\nx-generation-id: gen_%b\r\n%b"
-            % (hexed, hexed, hexed, billed))
+    return (b"x-request-id: req_%032x\r\nrequest-id: req_%032x\r\nx-generation-id: gen_%032x\r\n%b"
+            % (number, number, number, billed))
 
 
 def stream_head(common: bytes, chunked: bool) -> bytes:

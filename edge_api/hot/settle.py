@@ -14,6 +14,8 @@ from edge_api.hot.services import Grant, OutboxFull, Services
 from edge_api.hot.usage import Counts, cost_of
 from edge_api.routing.table import RoutedModel
 
+MICRO, MILLI = 1_000_000, 1_000  # times are told in milliseconds, to the microsecond
+
 log = structlog.get_logger()
 
 
@@ -67,17 +69,13 @@ class Journal:
             http_status=http_status, prompt_tokens=counts.prompt, cached_tokens=counts.cached,
             completion_tokens=counts.completion, reasoning_tokens=counts.reasoning,
             cost_usd=cost.total_text, attempts=attempts, opened_at_s=self._opened_at_s,
-            duration_ms=_ms(self._services.clock.monotonic_s() - self._started_s),
-            ttft_ms=None if ttft_s is None else _ms(ttft_s), finish_reason=finish_reason, dialect=self._dialect,
-            session=self._session, resumes=sum(attempt.delivered > 0 for attempt in attempts) if attempts[1:] else 0)
+            duration_ms=int((self._services.clock.monotonic_s() - self._started_s) * MICRO) / MILLI,
+            ttft_ms=None if ttft_s is None else int(ttft_s * MICRO) / MILLI, finish_reason=finish_reason,
+            dialect=self._dialect, session=self._session,
+            resumes=sum(attempt.delivered > 0 for attempt in attempts) if attempts[1:] else 0)
         try:
             self._services.outbox.record(record)
         except (OutboxFull, OSError) as error:
             log.error("usage_record_failed", request_id=str(self._request_id), error=str(error))
             self._services.metrics.unsettled()
         self._grant.settle(counts.prompt + counts.completion, cost.total_nusd)
-
-
-def _ms(seconds: float) -> float:
-    """Milliseconds, to the microsecond."""
-    return int(seconds * 1_000_000) / 1_000

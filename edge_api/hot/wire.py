@@ -9,6 +9,7 @@ from edge_api.routing.session import parent_key
 from edge_api.routing.table import Route
 from edge_api.upstream.pool import Address
 
+SPAN_ID = (1 << 64) - 1
 _is_traceparent = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
 _is_tracestate = re.compile(rb"[ -~]{1,512}").fullmatch
@@ -44,7 +45,7 @@ def trace_headers(headers: dict[bytes, bytes], request_id: UUID) -> bytes:
     """The trace that the request belongs to: its client's, or one of its own whose id is the request's."""
     parent = headers.get(b"traceparent")
     if parent is None or not _is_traceparent(parent):
-        hexed = request_id.hex
-        return b"traceparent: 00-%b-%b-01\r\n" % (hexed.encode(), hexed[16:].encode())
+        number = request_id.int
+        return b"traceparent: 00-%032x-%016x-01\r\n" % (number, number & SPAN_ID)
     state = headers.get(b"tracestate", b"")
     return b"traceparent: %b\r\n%b" % (parent, b"tracestate: %b\r\n" % state if _is_tracestate(state) else b"")

@@ -19,6 +19,7 @@ MAX_PAYLOAD_BYTES = 64 * 1024
 
 Usage = UsageOpen | UsageRecord
 
+_pack, _checksum = HEADER.pack, zlib.crc32
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Usage).decode
 
@@ -49,9 +50,10 @@ def encode(usage: Usage) -> bytes:
         ValueError: it is longer than a frame may be.
     """
     payload = _encode(usage)
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise ValueError(f"a usage frame of {len(payload)} bytes; at most {MAX_PAYLOAD_BYTES}")
-    return HEADER.pack(MAGIC, len(payload), zlib.crc32(payload)) + payload
+    size = len(payload)
+    if size > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"a usage frame of {size} bytes; at most {MAX_PAYLOAD_BYTES}")
+    return _pack(MAGIC, size, _checksum(payload)) + payload
 
 
 def decode(payload: bytes) -> Usage:

@@ -60,9 +60,9 @@ def _opening(team_id: str, fields: Fields) -> bytes:
         parts += (b"%d tools" % len(tools), _sample(bytes(tools[0])), _sample(bytes(tools[-1])))
     for raw in fields.opening[:MAX_OPENING_MESSAGES]:
         message = bytes(raw)
-        if b'"assistant"' in message:
+        if message.find(b'"assistant"') >= 0:
             break
-        parts.append(_sample(message))
+        parts.append(_sample(message) if len(message) > 2 * SAMPLE_BYTES else message)
     return b"\n".join(parts)
 
 

@@ -44,14 +44,16 @@ class Owner(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """Owned by one request from `send` until `on_end` or `on_lost`, by the pool in between."""
 
-    __slots__ = ("_answered", "_complete", "_ends_with_close", "_feed", "_fresh_head", "_headers", "_keep_alive",
-                 "_owner", "_parser", "_parts", "_paused", "_poisoned", "_status", "idle_since_s", "is_reused",
-                 "on_body", "sink", "transport")
+    __slots__ = ("_answered", "_complete", "_ends_with_close", "_feed", "_fields", "_fresh_head", "_headers",
+                 "_keep_alive", "_owner", "_parser", "_parts", "_paused", "_poisoned", "_status", "idle_since_s",
+                 "is_reused", "on_body", "on_header", "sink", "transport")
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._parts: list[bytes] = []
-        # The parser calls list.append itself: no Python frame for a piece of a body.
+        self._fields: Headers = {}
+        # The parser calls these two itself: no Python frame for a header or a piece of a body.
+        self.on_header = self._fields.__setitem__
         self.on_body = self._parts.append
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
@@ -111,7 +113,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.sink is None:
+        sink = self.sink
+        if sink is None:
             self.abort()  # nobody asked: an idle connection that speaks cannot be trusted with a request
             return
         self._answered = True
@@ -122,13 +125,13 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._fresh_head:
             self._fresh_head = False
-            self.sink.on_head(self._status, self._headers)
+            sink.on_head(self._status, self._headers)
+            sink = self.sink  # another one may take the body
         parts = self._parts
         if parts:
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            if self.sink is not None:
-                self.sink.on_body(data)
+            data = parts.pop() if len(parts) == 1 else self._joined()
+            if sink is not None:
+                sink.on_body(data)
         if self._complete and self.sink is not None:
             self._finish()
 
@@ -147,28 +150,31 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._poisoned = self._complete  # a second answer to one request: the connection is out of step
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
+        self._fields.clear()
 
     def on_headers_complete(self) -> None:
         self._status = status = self._parser.get_status_code()
         if status < 200:
             return
         self._fresh_head = True
-        framed = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        self._headers = headers = {name.lower(): value for name, value in self._fields.items()}
+        framed = b"content-length" in headers or b"transfer-encoding" in headers
         self._ends_with_close = not framed and status not in NO_BODY
 
     def on_message_complete(self) -> None:
         if self._status < 200:
-            self._headers = {}  # an interim answer
-            return
+            return  # an interim answer
         self._complete = True
         self._keep_alive = self._parser.should_keep_alive()
 
+    def _joined(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
     def _finish(self) -> None:
         sink, self.sink = self.sink, None
-        keep_alive = self._keep_alive and not self._poisoned and self.is_open
+        keep_alive = self._keep_alive and not self._poisoned
         if self._paused:
             self.resume()
         self._reset()

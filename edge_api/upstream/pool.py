@@ -69,10 +69,10 @@ class UpstreamPool:
         frontend = self._frontends.get(address)
         if frontend is None:
             return None
-        idle = frontend.idle
+        idle, young_s = frontend.idle, self._clock.monotonic_s() - self._limits.idle_s
         while idle:
             connection = idle.pop()
-            if connection.is_open and self._clock.monotonic_s() - connection.idle_since_s < self._limits.idle_s:
+            if connection.idle_since_s > young_s and connection.is_open:
                 return connection
             connection.abort()
         return None

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from edge_api.main import OWN_FILES, max_connections
+from edge_api.serving import OWN_FILES, max_connections
 
 
 @pytest.mark.parametrize("open_files", [256, 1_024, 20_000, 1_048_576])
