@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from control_plane.contracts import ids, logs
 from control_plane.contracts.clock import Clock, SystemClock
 from edge_api import identity
+from edge_api.account.desk import AccountDesk
 from edge_api.admission.build import AdmissionParts, build_admission
 from edge_api.app import ColdParts
 from edge_api.auth import Keyring
@@ -31,6 +32,7 @@ from edge_api.hot.hotpath import HotPath
 from edge_api.hot.services import Services
 from edge_api.identity import ControlPlaneLink, Renewal
 from edge_api.key_store import KeyStore
+from edge_api.listings.quality import Quality
 from edge_api.metering.outbox import Outbox
 from edge_api.metering.recovery import open_outbox
 from edge_api.metering.shipper import Shipper
@@ -67,6 +69,7 @@ class Edge:
     shipper: Shipper
     sync: SyncClient
     metrics: Metrics
+    quality: Quality
     admission: AdmissionParts
     hot: HotPath
     prober: Prober
@@ -128,7 +131,8 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
                       settings.key_refresh_s)
     keyring.restore()
     outbox = open_outbox(state_dir / "outbox", settings.outbox_segment_bytes, settings.outbox_max_bytes, clock, metrics)
-    shipper = Shipper(outbox, link, boot_id, clock, metrics)
+    quality = Quality(clock)
+    shipper = Shipper(outbox, link, boot_id, clock, metrics, quality.note)
     sync = SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
         link, state_dir, settings.enrolment_token_file, settings.control_plane_urls))
     admission = build_admission(
@@ -143,15 +147,17 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
         client_address=partial(_client_address, settings.trusted_proxies)), upstream_tls)
     return Edge(
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
-        metrics=metrics, shipper=shipper, sync=sync, admission=admission, hot=hot,
+        metrics=metrics, quality=quality, shipper=shipper, sync=sync, admission=admission, hot=hot,
         prober=Prober(holder, health, metrics, hot.lost, settings.probe_timeout_s, upstream_tls))
 
 
 def serve(edge: Edge) -> None:
     """Serves until a signal, then stops in order."""
+    services = edge.hot.services
+    desk = AccountDesk(edge.keyring, edge.link, services.clock, services.client_address)
     listen(edge.settings, edge.hot, ColdParts(
-        edge.holder, edge.open_requests, edge.metrics, edge.problem, [path.decode() for path in HOT_ROUTES]),
-        lambda: living(edge))
+        edge.holder, edge.open_requests, edge.metrics, edge.problem, [path.decode() for path in HOT_ROUTES],
+        account=desk, quality=edge.quality), lambda: living(edge))
 
 
 @asynccontextmanager

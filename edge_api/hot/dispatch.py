@@ -331,8 +331,8 @@ class Dispatch:
             relay.on_body(continuation.events)
 
     def _resumes_in(self, refused: frozenset[str]) -> Route | None:
-        """Where the stream may go on: where it has not been, else in any but the datacenter that broke it just now. That
-        one will do as well, if it said itself that it could not go on: a worker of its died."""
+        """Where the stream may go on: where it has not been, else in any but the datacenter that broke it just now.
+        That one will do as well, if it said itself that it could not go on: a worker of its died."""
         route = self._elsewhere(self._excluded | refused)
         if route is None:
             is_lost = self._failures[-1].kind is FailureKind.LOST

@@ -21,6 +21,7 @@ OVERLOADED_STATUSES = (429, 503, 529)
 REQUEST_SHAPED_STATUSES = (400, 409, 413, 415, 422)
 NOT_IMPLEMENTED_STATUS = 501  # what Dynamo says of fields that it knows and does not do: the request's own
 DEFAULT_RETRY_AFTER_S = 2.0
+NEVER_SOONER = 1.25  # with the jitter of a fifth: nobody comes back before an engine said
 
 _UNSUPPORTED = re.compile(r"[Uu]nsupported parameter\(s\): `([^`]+)`")
 _BACKTICKED = re.compile(r"`([A-Za-z_.]{1,100})`")
@@ -116,8 +117,9 @@ def give_up(failures: list[Failure], upstream: Upstream = Upstream.CHAT) -> Refu
                        retry_after_s=ids.jitter(DEFAULT_RETRY_AFTER_S))
     if all(failure.kind in (FailureKind.OVERLOADED, FailureKind.CROWDED) for failure in failures):
         waits = [failure.retry_after_s for failure in failures if failure.retry_after_s is not None]
+        wait_s = min(waits, default=DEFAULT_RETRY_AFTER_S)
         return Refusal(errors.CAPACITY_EXHAUSTED, "every datacenter that serves this model is at capacity",
-                       retry_after_s=ids.jitter(min(waits, default=DEFAULT_RETRY_AFTER_S)))
+                       retry_after_s=ids.jitter(NEVER_SOONER * wait_s))
     if all(failure.is_plain_500 for failure in failures):  # the SDKs would send three times what breaks engines
         return Refusal(errors.UPSTREAM_BROKEN, "every datacenter that was asked failed on this request; "
                                                "it may be longer than the model's context window")

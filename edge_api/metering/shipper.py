@@ -7,7 +7,7 @@ are not worth a row of their own, their record is there at once.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -46,10 +46,12 @@ class Refused(Exception):
 
 
 class Shipper:
-    """Owns the cursor: everything before it is stored, or set aside."""
+    """Owns the cursor: everything before it is stored, or set aside. `on_stored` hears of each record once."""
 
-    def __init__(self, outbox: Outbox, link: ControlPlaneLink, boot_id: str, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, outbox: Outbox, link: ControlPlaneLink, boot_id: str, clock: Clock, metrics: Metrics,
+                 on_stored: Callable[[UsageRecord], None] = lambda record: None) -> None:
         self._outbox, self._link, self._boot_id, self._clock, self._metrics = outbox, link, boot_id, clock, metrics
+        self._on_stored = on_stored
         self._cursor_path = outbox.directory / "cursor.json"
         self._cursor = _load_cursor(self._cursor_path)
         self._limit = MAX_BATCH
@@ -160,6 +162,8 @@ class Shipper:
     def _count(self, frames: list[Usage], verdicts: list[Verdict]) -> None:
         for frame, verdict in zip(frames, verdicts, strict=True):
             self._metrics.shipped_frames.labels(verdict).inc()
+            if verdict is Verdict.STORED and isinstance(frame, UsageRecord):
+                self._on_stored(frame)
             if verdict is Verdict.CONFLICT:
                 log.error("usage_conflict", request_id=str(frame.request_id), frame=type(frame).__name__)
 

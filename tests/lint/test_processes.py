@@ -26,7 +26,7 @@ def test_what_is_loaded_is_seen() -> None:
 
 
 @pytest.mark.parametrize(("process", "module", "never"), [
-    ("edge", "edge_api.main", {"sqlalchemy", "asyncpg", "celery", "alembic", "redis", "typer", "infra", "engine"}),
+    ("edge", "edge_api.main", {"sqlalchemy", "asyncpg", "celery", "alembic", "typer", "infra", "engine"}),
     ("agent", "fleet_agent.main", {"sqlalchemy", "asyncpg", "celery", "alembic", "redis", "fastapi", "typer", "infra",
                                    "engine"}),
     ("control plane", "control_plane.app", {"typer", "dynamo", "vllm", "torch", "edge_api", "fleet_agent", "engine",

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 from edge_api import errors
 from edge_api.dialects import upstream_chat as chat
 from edge_api.dialects.messages.answer import Manner
+from edge_api.dialects.messages.errors import THREAD
 from edge_api.dialects.messages.shapes import (
     Counted,
     CountRequest,
@@ -25,8 +26,8 @@ from edge_api.dialects.messages.shapes import (
 from edge_api.dialects.strict import missing, unsupported
 from edge_api.dialects.upstream_chat import given
 from edge_api.errors import Refusal
+from edge_api.listings.aliases import resolve_alias
 
-ALIAS = "claude-compat/"
 BILLING_MARK = "x-anthropic-billing-header:"
 IGNORED_EDITS = ("clear_thinking_", "clear_tool_uses_")
 ERROR_MARK = "Error: "
@@ -44,7 +45,7 @@ def translate(asked: MessagesRequest | CountRequest) -> chat.Chat:
     config = asked.output_config
     format_ = (config and config.format) or asked.output_format
     return chat.Chat(
-        model=asked.model.removeprefix(ALIAS),
+        model=resolve_alias(asked.model),
         messages=[*_system(asked.system), *_conversation(asked.messages)],
         stream=asked.stream or UNSET,
         max_tokens=given(asked.max_tokens),
@@ -77,8 +78,10 @@ def manner_of(asked: Counted) -> Manner:
 def _check(asked: MessagesRequest | CountRequest) -> None:
     if asked.thinking and asked.thinking.type == "enabled" and asked.thinking.budget_tokens is None:
         raise missing("thinking.budget_tokens")
-    if bytes(asked.container) not in (b"", b"null"):
+    if chat.says(asked.container):
         raise unsupported("container", "there are no containers here")
+    if chat.says(asked.thread):
+        raise unsupported(THREAD, "conversations are not held here; send the whole of it as 'messages'")
     if asked.mcp_servers:
         raise unsupported("mcp_servers", "MCP servers are not called from here; offer their tools in 'tools'")
     if asked.inference_geo not in (None, "global"):

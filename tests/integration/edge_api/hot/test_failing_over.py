@@ -110,7 +110,8 @@ async def test_overload_everywhere_is_429_and_says_when_to_come_back(
     edge.prefer_home()
     answer = await edge.client.ask()
     assert (answer.status, answer.error["code"]) == (429, "capacity_exhausted")
-    assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("4", "4000")
+    assert 4000 <= int(answer.headers["retry-after-ms"]) <= 6000
+    assert 4 <= int(answer.headers["retry-after"]) <= 6
     assert answer.headers["x-should-retry"] == "true"
 
 

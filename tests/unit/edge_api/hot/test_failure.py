@@ -64,7 +64,9 @@ def test_a_long_message_is_cut() -> None:
 
 def test_overload_everywhere_is_429_with_the_shortest_wait() -> None:
     refused = give_up([Failure(FailureKind.OVERLOADED, 503, 9.0), Failure(FailureKind.OVERLOADED, 529, 4.0)])
-    assert (refused.status, refused.retry_after_s) == (429, 4.0)
+    assert refused.status == 429
+    assert refused.retry_after_s is not None
+    assert 4.0 <= refused.retry_after_s <= 6.0
 
 
 def test_overload_and_something_worse_is_502() -> None:
