@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 READ_BYTES = 65_536
-ATTEMPT = re.compile(rb"x-request-id: [0-9a-f-]+\.(\w+)\r\n")
+ATTEMPT = re.compile(rb"x-request-id: [0-9a-f-]+\.(\S+)\r\n")
 CUT = re.compile(rb'"user":\s*"cut (\d+)"')
 
 
