@@ -9,7 +9,8 @@ from edge_api import errors
 from edge_api.dialects.reading import read_as
 from edge_api.errors import Refusal
 
-_UNKNOWN = re.compile(r"Object contains unknown field '(.*)'$")
+MAX_NAME = 100
+_UNKNOWN = re.compile(r"Object contains unknown field '(.*)'$", re.DOTALL)
 
 Kind = TypeVar("Kind")
 
@@ -26,7 +27,7 @@ def read_strictly(decoder: json.Decoder[Kind], body: bytes) -> Kind:
         unknown = _UNKNOWN.search(refused.message)
         if unknown is None:
             raise
-        raise unsupported(unknown[1], "extra inputs are not permitted") from None
+        raise unsupported(unknown[1][:MAX_NAME], "extra inputs are not permitted") from None
 
 
 def unsupported(param: str, why: str) -> Refusal:

@@ -117,6 +117,11 @@ def given(value: Value | None) -> Value | UnsetType:
     return UNSET if value is None else value
 
 
+def says(raw: Raw) -> bool:
+    """Whether a raw value is there and not null."""
+    return bytes(raw) not in (b"", b"null")
+
+
 def json_schema(schema: Raw) -> ResponseFormat:
     """Answers that keep to the schema, where its name says nothing."""
     return ResponseFormat("json_schema", NamedSchema("answer", schema, strict=True))

@@ -11,12 +11,22 @@ from edge_api import errors
 from edge_api.errors import Refusal
 
 OVERLOADED = 529
+THREAD = "thread"
 TYPES: Mapping[int, str] = {
     400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
     404: "not_found_error", 405: "invalid_request_error", 408: "timeout_error", 409: "conflict_error",
     413: "request_too_large", 422: "invalid_request_error", 429: "rate_limit_error", 431: "invalid_request_error",
     504: "timeout_error", OVERLOADED: "overloaded_error",
 }
+
+
+class ErrorDetails(msgspec.Struct):
+    """What a client does something about."""
+
+    error_code: Literal["thread_unsupported_request"]
+
+
+NO_THREADS = ErrorDetails("thread_unsupported_request")  # the client's tool runner goes on without one then
 
 
 class ErrorObject(msgspec.Struct, omit_defaults=True):
@@ -27,6 +37,7 @@ class ErrorObject(msgspec.Struct, omit_defaults=True):
     code: str
     param: str | UnsetType = UNSET
     metadata: Mapping[str, str | float] | UnsetType = UNSET
+    details: ErrorDetails | UnsetType = UNSET
 
 
 class ErrorBody(msgspec.Struct):
@@ -45,5 +56,6 @@ def status_of(refused: Refusal) -> int:
 def error_body(refused: Refusal, request_id: UUID) -> bytes:
     """The whole body, of an answer or of a stream's event."""
     error = ErrorObject(TYPES.get(status_of(refused), "api_error"), refused.message, refused.fault.code,
-                        refused.param or UNSET, refused.metadata or UNSET)
+                        refused.param or UNSET, refused.metadata or UNSET,
+                        NO_THREADS if refused.param == THREAD else UNSET)
     return json.encode(ErrorBody(error, f"req_{request_id.hex}"))

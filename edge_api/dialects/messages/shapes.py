@@ -181,6 +181,7 @@ class Counted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     inference_geo: str | None = None
     speed: Literal["standard"] | None = None
     diagnostics: Raw = NOTHING
+    thread: Raw = NOTHING
     provider: Raw | UnsetType = UNSET
     session_id: str | None = None
     ignore_eos: bool | None = None

@@ -9,7 +9,7 @@ from edge_api.dialects.reading import wrong_field
 from edge_api.dialects.responses.conversation import Conversation
 from edge_api.dialects.responses.shapes import ResponsesRequest, TextFormat, ToolChoice, ToolSpec
 from edge_api.dialects.strict import missing, unsupported
-from edge_api.dialects.upstream_chat import given
+from edge_api.dialects.upstream_chat import given, says
 from edge_api.errors import Refusal
 
 LOGPROBS = "message.output_text.logprobs"
@@ -53,8 +53,8 @@ def translate(asked: ResponsesRequest) -> chat.Chat:
 def _check(asked: ResponsesRequest) -> None:
     needs_store = {
         "store": asked.store is True, "background": asked.background is True,
-        "previous_response_id": asked.previous_response_id is not None, "conversation": _is_given(asked.conversation),
-        "prompt": _is_given(asked.prompt)}
+        "previous_response_id": asked.previous_response_id is not None, "conversation": says(asked.conversation),
+        "prompt": says(asked.prompt)}
     for param, is_used in needs_store.items():
         if is_used:
             raise unsupported(param, "responses are not stored here; send the whole conversation as 'input'")
@@ -64,10 +64,6 @@ def _check(asked: ResponsesRequest) -> None:
         raise unsupported("context_management", "conversations are not compacted here")
     if asked.text and asked.text.verbosity in ("low", "high"):
         raise unsupported("text.verbosity", "only 'medium' is supported")
-
-
-def _is_given(raw: Raw) -> bool:
-    return bytes(raw) not in (b"", b"null")
 
 
 def _messages(asked: ResponsesRequest) -> list[chat.Message]:
@@ -103,7 +99,7 @@ def _tool(raw: Raw, path: str) -> chat.Tool:
     if not tool.name:
         raise missing(f"{path}.name")
     return chat.Tool(chat.Function(tool.name, given(tool.description),
-                                   tool.parameters if _is_given(tool.parameters) else UNSET, tool.strict or UNSET))
+                                   tool.parameters if says(tool.parameters) else UNSET, tool.strict or UNSET))
 
 
 def _tool_choice(asked: ResponsesRequest, tools: list[chat.Tool]) -> str | chat.NamedChoice | UnsetType:
@@ -127,7 +123,7 @@ def _response_format(wanted: TextFormat | None) -> chat.ResponseFormat | UnsetTy
         return UNSET
     if wanted.type == "json_object":
         return chat.ResponseFormat("json_object")
-    if not wanted.name or not _is_given(wanted.schema):
+    if not wanted.name or not says(wanted.schema):
         raise missing("text.format.schema" if wanted.name else "text.format.name")
     return chat.ResponseFormat("json_schema", chat.NamedSchema(
         wanted.name, wanted.schema, wanted.description, given(wanted.strict)))

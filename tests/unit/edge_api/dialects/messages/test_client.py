@@ -7,6 +7,7 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic.types import Message, ToolParam
+from pydantic import BaseModel
 
 from edge_api import errors
 from edge_api.dialects.messages import COUNT_TOKENS, MESSAGES
@@ -28,6 +29,12 @@ from tests.unit.edge_api.dialects.small_edge import (
 TOOL: ToolParam = {"name": "write", "description": "Writes.", "input_schema": {
     "type": "object", "properties": {"text": {"type": "string"}}}}
 ASK: Any = {"model": "claude-compat/z-ai/glm-5.3", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
+
+
+class City(BaseModel):
+    """A client's own type."""
+
+    name: str
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +200,60 @@ def test_a_call_that_was_cut_says_so(edge: SmallEdge, client: anthropic.Anthropi
     message = client.messages.create(**ASK)
     assert message.stop_reason == "max_tokens"
     assert message.content[0].to_dict()["input"] == {"unparsed_arguments": cut}
+
+
+def test_an_answer_can_be_sent_back_as_it_came(edge: SmallEdge, client: anthropic.Anthropic) -> None:
+    arguments = json.dumps({"text": NASTY}, ensure_ascii=False)
+    edge.says = stream(chunk({"reasoning_content": "Hm."}), chunk({"content": "Let me see."}),
+                       chunk(call(0, "c0", "write", arguments)), chunk({}, "tool_calls"))
+    first = final(client, tools=[TOOL])
+    edge.says = answer({"content": "Done."})
+    client.messages.create(**{**ASK, "messages": [
+        *ASK["messages"], first.to_param(), {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c0", "content": "ok"}, {"type": "text", "text": "Go on."}]}]})
+    user, assistant, *rest = edge.upstream["messages"]
+    [sent] = assistant.pop("tool_calls")
+    assert user == {"role": "user", "content": "hi"}
+    assert assistant == {"role": "assistant", "content": "Let me see.", "reasoning_content": "Hm."}
+    assert (sent["id"], sent["function"]["name"]) == ("c0", "write")
+    assert json.loads(sent["function"]["arguments"]) == {"text": NASTY}
+    assert rest == [{"role": "tool", "content": "ok", "tool_call_id": "c0"}, {"role": "user", "content": "Go on."}]
+
+
+def test_an_answer_is_parsed_to_the_clients_own_type(edge: SmallEdge, client: anthropic.Anthropic) -> None:
+    edge.says = answer({"content": '{"name":"Paris"}'})
+    assert client.messages.parse(**ASK, output_format=City).parsed_output == City(name="Paris")
+    assert edge.upstream["response_format"]["json_schema"]["schema"]["required"] == ["name"]
+    edge.says = stream(chunk({"content": '{"name":'}), chunk({"content": '"Paris"}'}), chunk({}, "stop"))
+    with client.messages.stream(**ASK, output_format=City) as told:
+        assert told.get_final_message().parsed_output == City(name="Paris")
+
+
+def test_a_tool_is_run_until_the_model_is_done(edge: SmallEdge, client: anthropic.Anthropic) -> None:
+    ran: list[str] = []
+
+    @anthropic.beta_tool
+    def write(text: str) -> str:
+        """Writes.
+
+        Args:
+            text: What to write.
+        """
+        ran.append(text)
+        edge.says = answer({"content": "Done."})
+        return "ok"
+
+    edge.says = answer({"tool_calls": [{"id": "c0", "function": {
+        "name": "write", "arguments": json.dumps({"text": NASTY})}}]}, "tool_calls")
+    last = client.beta.messages.tool_runner(**ASK, tools=[write]).until_done()
+    assert ran == [NASTY]
+    assert last.content[0].to_dict()["text"] == "Done."
+    assert [message["role"] for message in edge.upstream["messages"]] == ["user", "assistant", "tool"]
+
+
+def test_a_thread_is_refused_in_the_words_that_the_client_knows(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.types.ThreadUnsupportedRequestError):
+        client.beta.messages.create(**ASK, thread={"type": "create"})
 
 
 @pytest.mark.parametrize(("fault", "status", "kind", "error"), [

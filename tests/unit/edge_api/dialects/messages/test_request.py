@@ -67,7 +67,8 @@ def test_what_means_the_same_in_chat_is_sent_by_its_name_there() -> None:
 
 def test_what_is_anthropics_own_and_harmless_is_passed_over() -> None:
     assert upstream(
-        service_tier="auto", cache_control={"type": "ephemeral"}, container=None, mcp_servers=[], speed="standard",
+        service_tier="auto", cache_control={"type": "ephemeral"}, container=None, thread=None,
+        mcp_servers=[], speed="standard",
         inference_geo="global", diagnostics={"previous_message_id": None}, stop_sequences=[], metadata={},
         context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}) == upstream()
 
@@ -190,7 +191,8 @@ def test_effort_and_format_are_told_to_the_engine() -> None:
     ({"messages": []}, "messages"), ({"temperature": "hot"}, "temperature"), ({"top_k": -1}, "top_k"),
     ({"container": "c_1"}, "container"), ({"container": {"skills": []}}, "container"),
     ({"mcp_servers": [{"url": "u"}]}, "mcp_servers"), ({"inference_geo": "us"}, "inference_geo"),
-    ({"speed": "fast"}, "speed"), ({"service_tier": "priority"}, "service_tier"),
+    ({"speed": "fast"}, "speed"), ({"thread": {"type": "create"}}, "thread"),
+    ({"service_tier": "priority"}, "service_tier"),
     ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management.edits[0].type"),
     ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"), ({"thinking": {"type": "much"}}, "thinking.type"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
