@@ -61,19 +61,32 @@ def test_under_the_whole_grammar_it_would_not_go_on(datacenters: Clusters) -> No
 def test_an_answer_after_its_reasoning_goes_on_too(datacenters: Clusters) -> None:
     first, second = datacenters
     thinking: dict[str, Any] = {"chat_template_args": {"enable_thinking": True}}
-    message = script("hm, {</think>" + ANSWER)
+    message = script("hm, so {</think>" + ANSWER)
     whole = say(first.url, message, **AS_SCHEMA, **thinking)
-    assert (whole.reasoning, whole.text) == ("hm, {", ANSWER)
+    assert (whole.reasoning, whole.text) == ("hm, so {", ANSWER)
     prompt = prompt_ids(second.url, message, **thinking)
     thought = len(whole.ids) - len(say(first.url, script(ANSWER)).ids)
-    inside = go_on(second.url, message, whole.ids[:thought - 3], prompt_ids=prompt, **AS_SCHEMA, **thinking)
-    assert (whole.reasoning.endswith(inside.reasoning), inside.text) == (True, ANSWER)
+    inside = go_on(second.url, message, whole.ids[:2], prompt_ids=prompt, **AS_SCHEMA, **thinking)
+    assert (inside.reasoning, inside.text) == (", so {", ANSWER)
     for settled in (thought, thought + 4):
         delivered = settled_text(whole, whole.ids[:settled])
         rest = go_on(second.url, message, whole.ids[:settled], prompt_ids=prompt,
                      guided_grammar=what_is_left(second, "json_schema", SCHEMA, delivered),
                      chat_template_args={"enable_thinking": False})
         assert (rest.reasoning, delivered + rest.text) == ("", ANSWER)
+
+
+def test_a_thought_that_goes_on_with_a_bracket_is_taken_for_the_answer_under_a_response_format(
+        datacenters: Clusters) -> None:
+    first, second = datacenters
+    thinking: dict[str, Any] = {"chat_template_args": {"enable_thinking": True}}
+    message = script("hm {</think>" + ANSWER)
+    ids = say(first.url, message, **AS_SCHEMA, **thinking).ids[:2]
+    prompt = prompt_ids(second.url, message, **thinking)
+    astray = go_on(second.url, message, ids, prompt_ids=prompt, **AS_SCHEMA, **thinking)
+    assert (astray.reasoning, astray.text) == ("", " {</think>" + ANSWER)
+    whole = go_on(second.url, message, ids, prompt_ids=prompt, guided_json=SCHEMA, **thinking)
+    assert (whole.reasoning, whole.text) == (" {", ANSWER)
 
 
 def test_a_call_cut_inside_goes_on_as_raw_text(datacenters: Clusters) -> None:
