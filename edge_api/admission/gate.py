@@ -25,8 +25,12 @@ from edge_api.hot.services import Grant, Need
 TEND_S = 1.0
 BANK_TEND_S = 0.25
 TEND_PIECE = 500
+LIMITS_WAIT_S = 0.2
 MONEY_WAIT_S = 2.0
 MAX_PLANS = 20_000
+
+
+Needs = list[tuple[Account, int]]
 
 
 class Plan(NamedTuple):
@@ -64,7 +68,7 @@ class Gate:
         plan = self._plan(need)
         holds: list[Hold] = []
         try:
-            for account, units in _needs(plan, need):
+            for account, units in _limits(plan, need) + _money(plan, need):
                 hold = account.take_now(units)
                 if hold is None:
                     _undo(holds)
@@ -76,7 +80,8 @@ class Gate:
         return self._open.begin(holds, _lines(plan))
 
     async def admit(self, need: Need) -> Grant:
-        """As `admit_now`, asking for more where it has to: at most 50 ms for limits, `MONEY_WAIT_S` for money.
+        """As `admit_now`, asking for more where it has to: 50 ms for a silent Valkey, at most `LIMITS_WAIT_S`
+        for a slow one, at most `MONEY_WAIT_S` for money.
 
         Raises:
             Refusal: 402, 429 or 503, saying which limit and when to try again.
@@ -84,13 +89,15 @@ class Gate:
         granted = self.admit_now(need)
         if granted is not None:
             return granted
+        holds = await self._take_limits(need)
         plan = self._plan(need)
-        limits = [(account, units) for account, units in _needs(plan, need) if not isinstance(account, Money)]
-        holds = await self._take_all(limits, None)
         try:
-            money = [(account, need.cost_nusd) for account in self._plan(need).money]  # it may have been made anew
-            holds += await self._take_all(money, MONEY_WAIT_S)
-        except BaseException:  # the client may be gone as well: what is held goes back, whatever ends this
+            holds += await self._take_all(_money(plan, need), MONEY_WAIT_S)
+        except TimeoutError as error:
+            _undo(holds)
+            self._figures.refusals.labels("money_away").inc()
+            raise money_away() from error
+        except BaseException:  # refused, or the client is gone: what is held goes back, whatever ends this
             _undo(holds)
             raise
         return self._open.begin(holds, _lines(plan))
@@ -133,21 +140,29 @@ class Gate:
         for slots in self._slots.values():
             slots.put_back()
 
-    async def _take_all(self, needs: list[tuple[Account, int]] | list[tuple[Money, int]],
-                        wait_s: float | None) -> list[Hold]:
-        """All of it or a Refusal; everybody is asked at once."""
+    async def _take_limits(self, need: Need) -> list[Hold]:
+        """What is needed of limits. A Valkey whose answers are slow, one after the other, is as good as none."""
+        try:
+            return await self._take_all(_limits(self._plan(need), need), LIMITS_WAIT_S)
+        except TimeoutError:
+            self._line.give_up()
+            return await self._take_all(_limits(self._plan(need), need), LIMITS_WAIT_S)
+
+    async def _take_all(self, needs: Needs, wait_s: float) -> list[Hold]:
+        """All of it; everybody is asked at once.
+
+        Raises:
+            Refusal, TimeoutError: nothing was taken.
+        """
         now_s = self._clock.monotonic_s()
         answers = [_take(account, units, now_s) for account, units in needs]
         try:
             async with asyncio.timeout(wait_s):
                 return [await answer for answer in answers]
-        except BaseException as error:  # refused, too late, or the client is gone: what did come goes back
+        except BaseException:  # refused, too late, or the client is gone: what did come goes back
             for answer in answers:
                 _abandon(answer)
-            if not isinstance(error, TimeoutError):
-                raise
-        self._figures.refusals.labels("money_away").inc()
-        raise money_away()
+            raise
 
     def _plan(self, need: Need) -> Plan:
         principal = need.principal
@@ -192,14 +207,18 @@ class Gate:
             slots.again()
 
 
-def _needs(plan: Plan, need: Need) -> list[tuple[Account, int]]:
-    """What is needed of whom, in the order in which it is taken."""
+def _limits(plan: Plan, need: Need) -> Needs:
+    """What is needed of which limit, in the order in which it is taken."""
     tokens = need.prompt_tokens + need.completion_tokens
-    needs: list[tuple[Account, int]] = [(account, 1) for account in plan.requests]
+    needs: Needs = [(account, 1) for account in plan.requests]
     needs += [(account, tokens) for account in plan.tokens]
     needs += [(account, 1) for account in plan.slots]
-    needs += [(account, need.cost_nusd) for account in plan.money]
     return needs
+
+
+def _money(plan: Plan, need: Need) -> Needs:
+    """What is needed of which purse."""
+    return [(account, need.cost_nusd) for account in plan.money]
 
 
 def _figure(limit: RateLimit, kind: str) -> int | None:
@@ -223,7 +242,7 @@ def _take(account: Account, units: int, now_s: float) -> "asyncio.Future[Hold]":
     """The units now, or in line behind those who wait already."""
     answer: asyncio.Future[Hold] = asyncio.get_running_loop().create_future()
     try:
-        hold = None if account.waiting else account.take_now(units)
+        hold = account.take_now(units) if account.head() is None else None
     except Refusal as refused:
         answer.set_exception(refused)
         return answer

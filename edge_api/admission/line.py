@@ -21,8 +21,8 @@ from control_plane.contracts.clock import Clock
 from edge_api.admission.figures import AdmissionFigures
 from edge_api.admission.scripts import SCRIPTS, SLOT_MS, Script
 
-DEADLINE_S = 0.04
-GRACE_S = 0.008  # for an answer that is here already, while this process was late itself
+DEADLINE_S = 0.03
+GRACE_S = 0.01  # for an answer that is here already, while this process was late itself
 PROBE_S = 0.5
 PROBE_DEADLINE_S = 1.0
 MAX_BATCH = 256
@@ -99,11 +99,19 @@ class Line:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send_due)
 
+    def give_up(self) -> None:
+        """Its answers come, and come too late for whoever asks more than once."""
+        self._go_down(TimeoutError("its answers keep requests waiting"))
+
     async def run(self) -> None:
         """Looks for Valkey whenever it is lost, for ever."""
+        task = asyncio.current_task()
         while self._client is not None:
             await self._lost.wait()
-            if not await self.probe():
+            is_found = await self.probe()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError  # redis-py swallows a cancellation that comes while it connects
+            if not is_found:
                 await asyncio.sleep(ids.jitter(PROBE_S))
 
     async def probe(self) -> bool:

@@ -80,6 +80,7 @@ class Money(Account):
 
     def release(self, hold: Hold, is_settled: bool) -> None:
         self.purse.end(_parts(hold))
+        self._refused = None  # what was refused may be had now: some of what was reserved is free
 
     def ask(self) -> None:
         self.is_asking = True

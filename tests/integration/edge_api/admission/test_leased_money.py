@@ -56,6 +56,11 @@ async def test_200_at_once_reserve_no_more_than_there_is(counter: MoneyCounter, 
     assert counter.lent_nusd <= NANO_USD
 
 
+async def test_of_eight_at_once_with_money_for_one_one_is_let_in(counter: MoneyCounter, one: Edge) -> None:
+    granted = await asyncio.gather(*(one.try_admit(need(TEAM, cost_nusd=NANO_USD)) for _ in range(8)))
+    assert sum(grant is not None for grant in granted) == 1
+
+
 async def test_many_waiting_requests_share_few_asks(counter: MoneyCounter, one: Edge) -> None:
     counter.balance_nusd = 1000 * NANO_USD
     await asyncio.gather(*(one.admit(need(TEAM, cost_nusd=CENT)) for _ in range(200)))

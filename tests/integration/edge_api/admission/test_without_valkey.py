@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.keys import Principal
-from edge_api.admission import slots
+from edge_api.admission import gate, line, slots
 from edge_api.admission.rates import share
 from edge_api.errors import Refusal
 from tests.integration.edge_api.admission.places import Edge, OwnValkey, edge, own_valkey
@@ -16,7 +16,7 @@ from tests.integration.edge_api.waiting import until
 from tests.unit.edge_api.admission.parts import key_limit, need, principal
 
 WITHIN_S = 0.05
-LOOP_S = 0.03  # what a shared machine may add to a timer
+LATE_S = 0.02
 
 
 @pytest.fixture
@@ -35,21 +35,26 @@ def is_up(one: Edge) -> bool:
     return one.figure("valkey_up") == 1
 
 
-async def slowest_s(one: Edge, who: Principal, count: int) -> float:
-    """The longest that one of so many requests at once waited for its answer, yes or 429."""
+async def how_late_s(one: Edge, who: Principal, count: int) -> float:
+    """By how much the last of so many requests at once was answered, yes or 429, after a timer of 50 ms that was set
+    with them: a busy machine is late with both."""
     clock, took, statuses = SystemClock(), list[float](), {429}
 
     async def ask() -> None:
-        started_s = clock.monotonic_s()
         try:
             (await one.admit(need(who))).release()
         except Refusal as refused:
             statuses.add(refused.status)
-        took.append(clock.monotonic_s() - started_s)
+        took.append(clock.monotonic_s())
 
+    async def timer() -> float:
+        await asyncio.sleep(WITHIN_S)
+        return clock.monotonic_s()
+
+    end = asyncio.create_task(timer())
     await asyncio.gather(*(ask() for _ in range(count)))
     assert statuses == {429}
-    return max(took)
+    return max(took) - await end
 
 
 @pytest.mark.parametrize("way", ["stop", "kill"])
@@ -57,7 +62,7 @@ async def test_who_waits_when_valkey_is_lost_is_answered_in_time(valkey: OwnValk
     await one.admit(need(principal(key_limit(requests=10))))
     getattr(valkey, way)()
     who = principal(key_limit(1000, 100_000, 50, key_id="key_2"), key_id="key_2")
-    assert await slowest_s(one, who, 100) < WITHIN_S + LOOP_S
+    assert await how_late_s(one, who, 100) < LATE_S
     assert not is_up(one)
 
 
@@ -69,7 +74,7 @@ async def test_once_lost_nobody_waits_for_valkey(valkey: OwnValkey, one: Edge) -
         granted = one.parts.gate.admit_now(need(who))
         assert granted is not None
         granted.release()
-    assert await slowest_s(one, who, 1) < 0.005
+    assert await how_late_s(one, who, 1) < -WITHIN_S / 2
 
 
 async def test_without_valkey_an_edge_lets_in_its_share(valkey: OwnValkey, one: Edge) -> None:
@@ -178,6 +183,29 @@ async def test_valkey_that_takes_no_writes_is_as_good_as_lost(valkey: OwnValkey,
         assert not is_up(one)
         await client.config_set("maxmemory", 0)
         await until(lambda: is_up(one))
+
+
+async def test_more_calls_than_may_wait_are_answered_by_this_edge_itself(
+        one: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "MAX_QUEUED", 20)
+    keys = [principal(key_limit(requests=100, key_id=f"key_{at}"), key_id=f"key_{at}") for at in range(100)]
+    granted = await asyncio.gather(*(one.try_admit(need(who)) for who in keys))
+    assert all(granted)
+
+
+async def test_answers_that_are_slow_one_after_the_other_are_not_waited_for(
+        one: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "LIMITS_WAIT_S", 0.0)
+    granted = await one.try_admit(need(principal(key_limit(requests=100, concurrency=8))))
+    assert granted is not None
+    assert not is_up(one)
+
+
+async def test_an_edge_that_ends_while_it_looks_for_valkey_ends(valkey: OwnValkey) -> None:
+    for at in range(30):
+        async with asyncio.timeout(5), edge(valkey.url) as one:
+            one.parts.line.give_up()
+            await asyncio.sleep(at * 0.0002)
 
 
 async def test_an_edge_without_valkey_enforces_its_share_for_ever() -> None:
