@@ -103,7 +103,7 @@ more = more + math.min(spare, math.floor((room - more) / 8))
 local total = held + more
 if total > 0 then
   redis.call('HSET', KEYS[1], ARGV[1], string.format('%d %d', total, now_ms + ARGV[6]))
-  redis.call('PEXPIRE', KEYS[1], ARGV[6])
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[6]) then redis.call('PEXPIRE', KEYS[1], ARGV[6]) end
 else
   redis.call('HDEL', KEYS[1], ARGV[1])
 end
