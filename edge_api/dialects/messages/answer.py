@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType, json
 
 from edge_api.dialects.messages.stops import StopWatch
 from edge_api.dialects.turn import Part, PartKind, Turn, is_json_object
-from edge_api.dialects.upstream_chat import NO_USAGE, ChatAnswer, ChatUsage, Choice, Delta, read_answer
+from edge_api.dialects.upstream_chat import NO_USAGE, ChatUsage, Choice, Delta, read_answer
 
 NO_INPUT = Raw(b"{}")
 
@@ -105,7 +105,7 @@ def tell_answer(body: bytes, request_id_hex: str, manner: Manner) -> bytes:
               if not (manner.hides_thinking and part.kind is PartKind.REASONING)]
     stop = stop_of(choice, watch, turn)
     return json.encode(Message(message_id(request_id_hex), manner.model, blocks, stop.stop_reason, stop.stop_sequence,
-                               usage_of(answer.usage or NO_USAGE, answer)))
+                               usage_of(answer.usage or NO_USAGE, answer.service_tier)))
 
 
 def block_of(part: Part, at: int, request_id_hex: str) -> Block:
@@ -135,7 +135,7 @@ def stop_of(choice: Choice, watch: StopWatch, turn: Turn) -> Stop:
     return Stop("end_turn")
 
 
-def usage_of(usage: ChatUsage, answer: ChatAnswer) -> Usage:
+def usage_of(usage: ChatUsage, tier: str | None) -> Usage:
     """Chat's usage in this dialect's words, with what it cost."""
     reasoning = usage.reasoning_tokens
     return Usage(
@@ -144,7 +144,7 @@ def usage_of(usage: ChatUsage, answer: ChatAnswer) -> Usage:
         output_tokens=usage.completion_tokens,
         cache_creation_input_tokens=0,
         output_tokens_details=OutputDetails(reasoning) if reasoning else UNSET,
-        service_tier="priority" if answer.service_tier == "priority" else "standard",
+        service_tier="priority" if tier == "priority" else "standard",
         cost=usage.cost,
         cost_details=usage.cost_details,
     )

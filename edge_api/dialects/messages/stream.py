@@ -14,6 +14,7 @@ from edge_api.dialects.messages.answer import (
     TextBlock,
     ThinkingBlock,
     ToolUseBlock,
+    Usage,
     call_id_of,
     message_id,
     stop_of,
@@ -32,7 +33,8 @@ DELTAS = {PartKind.TEXT: ("text_delta", "text"), PartKind.REASONING: ("thinking_
 
 
 class MessagesVoice:
-    """One stream. The message starts with the first event, for it says how long the prompt was."""
+    """One stream. The message starts with the first event that says how long the prompt was; or, if none does, with the
+    first that has something to tell."""
 
     keep_alive = PING
 
@@ -63,13 +65,11 @@ class MessagesVoice:
             unreadable = Refusal(errors.UPSTREAM_BROKEN, "the model's answer could not be read")
             return told + self.fail(unreadable, ChunkHead())
         out = [told]
-        if not self._has_started:
-            self._take(ChatAnswer(), out)
         for delta in self._watch.finish(self._last.finish_reason):
             self._render(self._turn.take(delta), out)
         self._render(self._turn.finish(), out)
-        out.append(_event("message_delta", delta=stop_of(self._last, self._watch, self._turn),
-                          usage=usage_of(self._usage, ChatAnswer(service_tier=self._tier))))
+        self._start(out)
+        out.append(_event("message_delta", delta=stop_of(self._last, self._watch, self._turn), usage=self._used()))
         out.append(_event("message_stop"))
         return b"".join(out)
 
@@ -79,10 +79,8 @@ class MessagesVoice:
     def _take(self, answer: ChatAnswer, out: list[bytes]) -> None:
         self._usage = answer.usage or self._usage
         self._tier = answer.service_tier or self._tier
-        if not self._has_started:
-            self._has_started = True
-            out.append(_event("message_start", message=Message(
-                message_id(self._request_id.hex), self._manner.model, [], None, None, usage_of(self._usage, answer))))
+        if answer.usage is not None:
+            self._start(out)
         if answer.choices:
             choice = answer.choices[0]
             if choice.finish_reason:
@@ -90,10 +88,20 @@ class MessagesVoice:
             for delta in self._watch.take(choice.delta or Delta()):
                 self._render(self._turn.take(delta), out)
 
+    def _start(self, out: list[bytes]) -> None:
+        if not self._has_started:
+            self._has_started = True
+            out.append(_event("message_start", message=Message(
+                message_id(self._request_id.hex), self._manner.model, [], None, None, self._used())))
+
+    def _used(self) -> Usage:
+        return usage_of(self._usage, self._tier)
+
     def _render(self, steps: list[Step], out: list[bytes]) -> None:
         for change, part, piece in steps:
             if self._manner.hides_thinking and part.kind is PartKind.REASONING:
                 continue
+            self._start(out)
             if change is Change.OPENED:
                 self._index += 1
                 out.append(_event("content_block_start", index=self._index, content_block=self._opened(part)))

@@ -112,6 +112,18 @@ def test_a_stream_starts_with_the_length_of_the_prompt_and_ends_with_the_cost(
     assert events[4].usage.to_dict()["cost"] == 0.02002336
 
 
+def test_a_stream_waits_for_the_length_of_the_prompt_as_long_as_there_is_nothing_to_tell(
+        edge: SmallEdge, client: anthropic.Anthropic) -> None:
+    silent, unknown = ({**chunk({"role": "assistant", "content": text}), "usage": None} for text in ("", "x"))
+    edge.says = stream(silent, chunk({"content": "x"}), chunk({}, "stop"))
+    starts = [each for each in client.messages.create(**ASK, stream=True) if each.type == "message_start"]
+    assert [start.message.usage.input_tokens for start in starts] == [6236]
+    edge.says = stream(silent, unknown, chunk({}, "stop"))
+    starts = [each for each in client.messages.create(**ASK, stream=True) if each.type == "message_start"]
+    assert [start.message.usage.input_tokens for start in starts] == [0]
+    assert final(client).usage.input_tokens == 6236
+
+
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_a_calls_arguments_arrive_byte_exact_in_a_stream(edge: SmallEdge, client: anthropic.Anthropic,
                                                          size: int) -> None:
