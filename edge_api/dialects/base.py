@@ -29,6 +29,7 @@ class ChunkHead(msgspec.Struct, gc=False):
     id: str = ""
     created: int = 0
     model: str = ""
+    object: str = "chat.completion.chunk"
 
 
 class StreamVoice(Protocol):

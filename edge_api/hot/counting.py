@@ -8,7 +8,6 @@ import structlog
 
 from edge_api import errors
 from edge_api.errors import Refusal
-from edge_api.hot import respond
 from edge_api.hot.dispatch import CLIENT_GONE_STATUS, Client
 from edge_api.hot.failure import judge
 from edge_api.hot.hotpath import HotPath
@@ -41,11 +40,11 @@ class Counting:
         """
         self._task = asyncio.get_running_loop().create_task(self._count(self._route(frozenset())))
 
-    def client_gone(self) -> None:
+    def client_gone(self) -> int:
         """Nobody waits for the answer."""
         if self._task is not None:
             self._task.cancel()
-        self._hot.services.metrics.answered(CLIENT_GONE_STATUS)
+        return CLIENT_GONE_STATUS
 
     def pause(self) -> None:
         """There is nothing to pause: the answer is one small write."""
@@ -59,7 +58,7 @@ class Counting:
             tokens = await self._tokens(route)
             if tell is None:
                 raise RuntimeError("a request that does not ask for a count was counted")
-            self._client.write(respond.unary(self._client.common_headers(), tell(tokens)))
+            self._client.answer(b"", tell(tokens))
             self._client.finish(200)
         except Refusal as refused:
             self._client.refuse(refused)

@@ -22,14 +22,13 @@ from edge_api import errors
 from edge_api.dialects.base import Upstream
 from edge_api.dialects.plain import PlainVoice
 from edge_api.errors import Refusal
-from edge_api.hot import respond
 from edge_api.hot.answer import BadAnswer, read_answer
 from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.meter import StreamMeter
 from edge_api.hot.relay import StreamRelay
 from edge_api.hot.request import Prepared
-from edge_api.hot.services import Grant, RouteNeed
+from edge_api.hot.services import RouteNeed
 from edge_api.hot.settle import Journal
 from edge_api.hot.splice import salted
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
@@ -59,7 +58,13 @@ class Client(Protocol):
     chunked: bool
     write: Callable[[bytes], None]
 
-    def common_headers(self) -> bytes: ...
+    def begin_stream(self, named: bytes) -> bytes:
+        """The head of a stream that begins; `named` is the header that names its datacenter."""
+        ...
+
+    def answer(self, named: bytes, body: bytes) -> None:
+        """Answers with a whole body; `finish` follows."""
+        ...
 
     def refuse(self, refused: Refusal, datacenter: bytes = b"") -> None: ...
 
@@ -102,12 +107,11 @@ class Dispatch:
     )
 
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel, prepared: Prepared,
-                 session: str, need: RouteNeed, grant: Grant, dialect: str) -> None:
+                 session: str, need: RouteNeed, journal: Journal) -> None:
         self._client, self._hot, self._model, self._prepared = client, hot, model, prepared
         self._services = hot.services
         self.write = client.write
-        self._journal = Journal(hot.services, client.request_id, principal, model, prepared.asked, client.started_s,
-                                dialect, session, grant)
+        self._journal = journal
         self._session, self._need, self._salt = session, need, principal.cache_salt
         self._session_lines = session_headers(session, client.headers, principal.team_id)
         self._attempts: list[Attempt] = []
@@ -142,8 +146,9 @@ class Dispatch:
         self._journal.open()
         self._try(route)
 
-    def client_gone(self) -> None:
-        """The client left: stop what is being generated, and settle for what was delivered."""
+    def client_gone(self) -> int:
+        """The client left: stop what is being generated, and settle for what was delivered. Returns the status that the
+        client had, or would have had."""
         relay, was_sent = self._relay, self._connection is not None
         counts = relay.meter.partial_counts() if relay else UNKNOWN if was_sent else NOTHING_DELIVERED
         status = 200 if relay is not None else CLIENT_GONE_STATUS
@@ -153,7 +158,7 @@ class Dispatch:
             self._resuming.cancel()
         self._leave_attempt(self._status)
         self._journal.settle(Outcome.CLIENT_GONE, counts, status, self._attempts)
-        self._services.metrics.answered(status)
+        return status
 
     def pause(self) -> None:
         """The client's connection is full."""
@@ -409,7 +414,7 @@ class Dispatch:
         voice = PlainVoice(asked.upstream) if asked.voice is None else asked.voice()
         relay = StreamRelay(self, meter, voice, self._client.chunked, limits.first_byte_timeout_s,
                             limits.idle_timeout_s, limits.max_event_bytes)
-        relay.begin(respond.stream_head(self._headers_of_answer(), self._client.chunked))
+        relay.begin(self._client.begin_stream(self._place.named if self._place else b""))
         return relay
 
     def _answer(self, body: bytes) -> None:
@@ -428,11 +433,8 @@ class Dispatch:
         self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
                              answer.cost)
         told = answer.body if asked.answer is None else asked.answer(answer.body)
-        self.write(respond.unary(self._headers_of_answer(), told))
+        self._client.answer(self._place.named if self._place else b"", told)
         self._client.finish(200)
-
-    def _headers_of_answer(self) -> bytes:
-        return (self._place.named if self._place else b"") + self._client.common_headers()
 
     def _first_byte_is_late(self) -> None:
         if self._connection is not None:

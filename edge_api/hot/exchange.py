@@ -23,9 +23,11 @@ from edge_api.errors import Refusal
 from edge_api.hot import respond
 from edge_api.hot.counting import Counting
 from edge_api.hot.dispatch import Dispatch
+from edge_api.hot.fanout import Fanout
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared, allowed_regions, prepare, worst_case
 from edge_api.hot.services import Grant, KeyDirectoryAway, Need, RouteNeed, TooManyUnknownKeys
+from edge_api.hot.settle import RequestJournal
 from edge_api.routing.table import RoutedModel, RoutingTable
 
 log = structlog.get_logger()
@@ -112,7 +114,7 @@ class Exchange:
         self._body: list[bytes] = []
         self._size = 0
         self._grant: Grant | None = None
-        self._sent: Dispatch | Counting | None = None
+        self._sent: Dispatch | Fanout | Counting | None = None
         self._waiting: asyncio.Task[None] | None = None
 
     # what the protocol tells
@@ -146,7 +148,7 @@ class Exchange:
         if self._waiting is not None:
             self._waiting.cancel()
         if self.phase is Phase.UPSTREAM and self._sent is not None:
-            self._sent.client_gone()
+            self._hot.services.metrics.answered(self._sent.client_gone())
         self._sent = None
         self._let_go()
         self._body.clear()  # the connection and this know each other: garbage that may wait long for its collector
@@ -178,6 +180,14 @@ class Exchange:
                 + (grant.headers if grant else b"")
                 + (b"x-client-request-id: %b\r\n" % echo if echo and _is_client_id(echo) else b"")
                 + (b"" if self.keep_alive else b"connection: close\r\n"))
+
+    def begin_stream(self, named: bytes) -> bytes:
+        """The head of a stream that begins."""
+        return respond.stream_head(named + self.common_headers(), self.chunked)
+
+    def answer(self, named: bytes, body: bytes) -> None:
+        """Answers with a whole body."""
+        self.write(respond.unary(named + self.common_headers(), body))
 
     def refuse(self, refused: Refusal, datacenter: bytes = b"") -> None:
         """Answers with an error. A body that has not come whole is read and dropped, then the connection closes.
@@ -285,10 +295,15 @@ class Exchange:
         principal, services = self._known()[0], self._hot.services
         session = services.session_key(self.headers, prepared.asked.fields, principal.team_id)
         self._move(Phase.UPSTREAM)
-        if prepared.asked.counts is None:
-            self._sent = Dispatch(self, self._hot, principal, model, prepared, session, need, grant, self._dialect.name)
-        else:
+        if prepared.asked.counts is not None:
             self._sent = Counting(self, self._hot, model, prepared, session, need)
+        else:
+            journal = RequestJournal(services, self.request_id, principal, model, prepared.asked, self.started_s,
+                                     self._dialect.name, session, grant)
+            if prepared.choices > 1:
+                self._sent = Fanout(self, self._hot, principal, model, prepared, session, need, journal)
+            else:
+                self._sent = Dispatch(self, self._hot, principal, model, prepared, session, need, journal)
         self._sent.begin()
 
     def _known(self) -> tuple[Principal, RoutingTable]:

@@ -144,7 +144,7 @@ class StreamMeter:
             return b""
         self.has_final_usage = True
         head = self.head()
-        start = json.encode({"id": head.id, "object": "chat.completion.chunk", "created": head.created,
+        start = json.encode({"id": head.id, "object": head.object, "created": head.created,
                              "model": head.model, "choices": []})
         return b"data: " + start[:-1] + USAGE + self._priced(self.usage) + b"}\n\n"
 

@@ -1,6 +1,6 @@
 """A request on its way upstream: checked against its model, its bytes ready to send, its worst case counted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -10,7 +10,7 @@ from control_plane.contracts.keys import Principal
 from control_plane.contracts.snapshot import ModelFeature
 from edge_api import errors
 from edge_api.admission.estimate import completion_bound, prompt_bound, worst_cost_nusd
-from edge_api.dialects.base import Asked, Upstream
+from edge_api.dialects.base import Asked, StreamVoice, Upstream
 from edge_api.dialects.reading import wrong_field
 from edge_api.errors import Refusal
 from edge_api.hot.fields import NOTHING, Fields
@@ -30,6 +30,9 @@ class Provider(msgspec.Struct, forbid_unknown_fields=True):
     ignore: list[str] | None = None
 
 
+MAX_CHOICES = 8
+
+
 class Prepared(msgspec.Struct, frozen=True):
     """What is sent: `pieces`, `length` bytes in all, without a salt. `max_tokens` is what the answer may have at most,
     null if nothing says so."""
@@ -40,12 +43,18 @@ class Prepared(msgspec.Struct, frozen=True):
     wants_usage: bool
     max_tokens: int | None
 
+    @property
+    def choices(self) -> int:
+        """How many answers are asked for."""
+        return self.asked.fields.n or 1
+
     def salted(self, salt: str) -> tuple[Pieces, int]:
         """Pieces and length with the team's cache salt, for an engine that keeps salts apart."""
         pieces = salted(self.pieces, salt)
         return pieces, self.length + len(pieces[0]) - len(self.pieces[0])
 
 
+_decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_provider = json.Decoder(Provider | None).decode
 
 
@@ -60,6 +69,8 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
     if asked.upstream is Upstream.EMBEDDINGS and features and ModelFeature.EMBEDDINGS not in features:
         raise Refusal(errors.INVALID_VALUE, f"the model '{model.id}' makes no embeddings", "model")
     _check_limit(fields, model.max_output_tokens)
+    if fields.n is not None and not 1 <= fields.n <= MAX_CHOICES:
+        raise Refusal(errors.INVALID_VALUE, f"'n' is {fields.n}; it may be 1 to {MAX_CHOICES}", "n")
     if fields.service_tier is not None and fields.service_tier not in SERVICE_TIERS:
         raise Refusal(errors.INVALID_VALUE, f"'service_tier' is {fields.service_tier[:100]!r}; it may be one of "
                       + ", ".join(sorted(SERVICE_TIERS)), "service_tier")
@@ -69,12 +80,26 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
                     model.default_max_tokens if limit is None else limit)
 
 
+def choice_of(prepared: Prepared, model: RoutedModel, index: int, voice: Callable[[], StreamVoice]) -> Prepared:
+    """The request for one of several choices, told by `voice`. With a seed each choice has its own."""
+    asked = prepared.asked
+    fields = _decode_object(asked.body)
+    fields.pop("n", None)
+    fields.pop("best_of", None)
+    if asked.fields.seed is not None:
+        fields["seed"] = msgspec.Raw(b"%d" % (asked.fields.seed + index))
+    alone = msgspec.structs.replace(asked, body=json.encode(fields), voice=voice)
+    pieces = upstream_body(alone, model.default_max_tokens)
+    return msgspec.structs.replace(prepared, asked=alone, pieces=pieces, length=sum(map(len, pieces)),
+                                   wants_usage=False)
+
+
 def worst_case(request_id: UUID, principal: Principal, model: RoutedModel, prepared: Prepared) -> Need:
     """What the request can use at most."""
     prompt = prompt_bound(prepared.length, model.context_window)
     if prepared.asked.counts is not None:
         return Need(request_id, principal, model.id, 0, 0, 0)  # nothing is generated, nothing is billed
-    completion = completion_bound(prepared.max_tokens, model.max_output_tokens, max(prepared.asked.fields.n or 1, 1))
+    completion = completion_bound(prepared.max_tokens, model.max_output_tokens, prepared.choices)
     return Need(request_id, principal, model.id, prompt, completion, worst_cost_nusd(model.tariff, prompt, completion))
 
 

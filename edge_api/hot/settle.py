@@ -1,5 +1,6 @@
 """The two usage frames of a request: `open` before it is sent upstream, and one record when it is over."""
 
+from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -19,7 +20,28 @@ MICRO, MILLI = 1_000_000, 1_000  # times are told in milliseconds, to the micros
 log = structlog.get_logger()
 
 
-class Journal:
+class Journal(Protocol):
+    """Where a request's frames are written."""
+
+    def open(self) -> None:
+        """Journals that the request is about to be sent.
+
+        Raises:
+            Refusal: it could not be journalled, so it must not be sent.
+        """
+        ...
+
+    def first_byte(self) -> None:
+        """The first byte of the answer is about to be written."""
+        ...
+
+    def settle(self, outcome: Outcome, counts: Counts, http_status: int, attempts: list[Attempt],
+               finish_reason: str = "", cost: Cost | None = None) -> None:
+        """Journals what the request used."""
+        ...
+
+
+class RequestJournal:
     """One request's frames. The record is written once, whoever asks first; then the grant knows what was used."""
 
     __slots__ = ("_asked", "_dialect", "_first_byte_s", "_grant", "_model", "_opened_at_s", "_principal", "_request_id",

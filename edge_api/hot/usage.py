@@ -72,6 +72,14 @@ def cost_of(price: Price, counts: Counts) -> Cost:
     return rate(price, counts.prompt, counts.cached, counts.completion)
 
 
+def usage_of(counts: Counts) -> bytes:
+    """A usage object of our own."""
+    return json.encode({
+        "prompt_tokens": counts.prompt, "completion_tokens": counts.completion,
+        "total_tokens": counts.prompt + counts.completion, "prompt_tokens_details": {"cached_tokens": counts.cached},
+        "completion_tokens_details": {"reasoning_tokens": counts.reasoning}})
+
+
 def with_cost(usage: bytes, price: Price, cost: Cost) -> bytes:
     """A usage object's bytes, with the cost put in as its last fields. Digits are exact: no float on the way."""
     input_units, cached_units, output_units, digits = cost
