@@ -20,6 +20,8 @@ from control_plane.contracts.version import RELEASE
 from edge_api import errors
 from edge_api.account.desk import AccountDesk
 from edge_api.account.routes import BILLED_TEAM, account_routes
+from edge_api.dialects.messages import MESSAGES
+from edge_api.dialects.plain import CHAT
 from edge_api.errors import Refusal
 from edge_api.listings.quality import Quality
 from edge_api.metrics import Metrics
@@ -29,6 +31,8 @@ from edge_api.routing.table import RoutingTable
 from edge_api.snapshot.holder import TableHolder
 
 PREFIXES = ("/v1", "/api/v1")
+ANTHROPIC_PATHS = tuple(f"{prefix}/messages" for prefix in PREFIXES)
+REQUEST_ID = "meridian.request_id"  # of the scope
 
 log = structlog.get_logger()
 
@@ -102,7 +106,7 @@ def _install_errors(app: FastAPI, parts: ColdParts) -> None:
     async def on_refusal(request: Request, refusal: Exception) -> Response:
         if not isinstance(refusal, Refusal):
             raise refusal
-        return _answer(refusal)
+        return _answer(request, refusal)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
@@ -111,21 +115,26 @@ def _install_errors(app: FastAPI, parts: ColdParts) -> None:
         if error.status_code == 405 or path in hot:
             allowed = "POST" if path in hot else (error.headers or {}).get("allow", "GET")
             refusal = Refusal(errors.METHOD_NOT_ALLOWED, f"{path} does not take {method}; it takes {allowed}")
-            return _answer(refusal, {"allow": allowed})
-        return _answer(Refusal(errors.ROUTE_NOT_FOUND, f"there is no {method} {path[:200]}; there is {offered}"))
+            return _answer(request, refusal, {"allow": allowed})
+        return _answer(request, Refusal(
+            errors.ROUTE_NOT_FOUND, f"there is no {method} {path[:200]}; there is {offered}"))
 
     async def on_fault(request: Request, error: Exception) -> Response:
         log.error("cold_route_failed", path=request.url.path[:200], exc_info=error)
-        return _answer(Refusal(errors.INTERNAL_ERROR, "the edge failed to answer; this is our fault and was logged"))
+        return _answer(request, Refusal(
+            errors.INTERNAL_ERROR, "the edge failed to answer; this is our fault and was logged"))
 
     app.add_exception_handler(Refusal, on_refusal)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_fault)
 
 
-def _answer(refusal: Refusal, extra: dict[str, str] | None = None) -> Response:
+def _answer(request: Request, refusal: Refusal, extra: dict[str, str] | None = None) -> Response:
+    """The refusal, in the shape that the clients of its path know."""
     headers = {name.decode(): value.decode() for name, value in refusal.headers()}
-    return Response(refusal.body(), refusal.status, headers | (extra or {}), media_type="application/json")
+    dialect = MESSAGES if request.url.path.startswith(ANTHROPIC_PATHS) else CHAT
+    status, body = dialect.refusal(refusal, request.scope[REQUEST_ID])
+    return Response(body, status, headers | (extra or {}), media_type="application/json")
 
 
 class RequestIds:
@@ -139,7 +148,8 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = f"req_{ids.uuid7().hex}".encode()
+        scope[REQUEST_ID] = ids.uuid7()
+        request_id = f"req_{scope[REQUEST_ID].hex}".encode()
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -24,12 +24,15 @@ from edge_api.hot.exchange import Credential, Exchange
 from edge_api.hot.hotpath import HotPath
 
 LEAVING_LINGER_S = 0.5
+HTTP_VERSIONS = ("1.1", "1.0")
+WRONG_VERSION = "this endpoint speaks HTTP/1.1"
+NO_UPGRADE = "this endpoint speaks plain HTTP/1.1; it upgrades to nothing"
 
 log = structlog.get_logger()
 
 
-class _TooManyPipelined(Exception):
-    """The client sends requests faster than it reads answers."""
+class _NotTaken(Exception):
+    """A head that the parser understands and this edge does not take; the message is for the client."""
 
 
 class EdgeProtocol(HttpToolsProtocol):
@@ -116,14 +119,18 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self.hot.services.limits.max_pipelined:
-            raise _TooManyPipelined("too many requests are pipelined")
+            raise _NotTaken("too many requests are pipelined")
+        if self.parser.should_upgrade():
+            raise _NotTaken(NO_UPGRADE)
         self._is_in_head = False
         if self._is_watched:
             self._stop_watching()  # the head came in time; the body has deadlines of its own
-        dialect = self.hot.dialects.get(self.url.partition(b"?")[0])
+        dialect = self._dialect()
         if dialect is not None and self.parser.get_method() == b"POST":
             self._begin_hot(dialect)
             return
+        if self.parser.get_http_version() not in HTTP_VERSIONS:
+            raise _NotTaken(WRONG_VERSION)
         url = self.url
         super().on_message_begin()
         self.url = url
@@ -217,10 +224,22 @@ class EdgeProtocol(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
+    def _dialect(self) -> Dialect | None:
+        """What is spoken at the target; a target may name its host, too."""
+        dialect = self.hot.dialects.get(self.url.partition(b"?")[0])
+        if dialect is None and not self.url.startswith(b"/"):
+            return self.hot.dialects.get(httptools.parse_url(self.url).path)
+        return dialect
+
     def _begin_hot(self, dialect: Dialect) -> None:
-        chunked = self.parser.get_http_version() != "1.0"
+        version = self.parser.get_http_version()
+        if version not in HTTP_VERSIONS:
+            raise _NotTaken(WRONG_VERSION)
+        chunked = version != "1.0"
         keep_alive = chunked and self.parser.should_keep_alive() and not self._is_leaving
         headers = {name.lower(): value for name, value in self._fields.items()}
+        if b"transfer-encoding" in headers and (not chunked or headers[b"transfer-encoding"].lower() != b"chunked"):
+            raise _NotTaken("a body may be chunked and nothing else, and that in HTTP/1.1 alone")
         exchange = Exchange(self, self.hot, dialect, headers, keep_alive, chunked)
         before, self.cycle = self.cycle, cast(RequestResponseCycle, exchange)
         if before is None or before.response_complete:
@@ -233,7 +252,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _refuse_http(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
-        if isinstance(cause, _TooManyPipelined):
+        if isinstance(cause, _NotTaken):
             self._refuse(errors.INVALID_HTTP, str(cause))
         elif isinstance(cause, httptools.HttpParserInvalidURLError):
             self._refuse(errors.INVALID_HTTP, "the request's target is no URL")
@@ -244,7 +263,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self._refuse(errors.INVALID_HTTP, "the request is not valid HTTP/1.1")
 
     def _refuse_upgrade(self) -> None:
-        self._refuse(errors.INVALID_HTTP, "this endpoint speaks plain HTTP/1.1; it upgrades to nothing")
+        self._refuse(errors.INVALID_HTTP, NO_UPGRADE)
 
     def _refuse(self, fault: Fault, message: str) -> None:
         """Ends the connection with an error, unless an answer is already on its way."""
@@ -253,10 +272,11 @@ class EdgeProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self._is_deaf:
             return
         if cycle is None or self.cycle.response_complete:
-            common = respond.identity_headers(ids.uuid7(self.hot.services.clock.time_s()), "")
-            refused = Refusal(fault, message)
-            self.transport.write(respond.refusal(common + b"connection: close\r\n", refused, refused.status,
-                                                 refused.body()))
+            request_id, refused = ids.uuid7(self.hot.services.clock.time_s()), Refusal(fault, message)
+            dialect = self.hot.dialects.get(self.url.partition(b"?")[0])
+            status, body = dialect.refusal(refused, request_id) if dialect else (refused.status, refused.body())
+            common = respond.identity_headers(request_id, "")
+            self.transport.write(respond.refusal(common + b"connection: close\r\n", refused, status, body))
             self._linger()
         elif isinstance(cycle, Exchange) and cycle is self.active and cycle.is_unsent:
             cycle.body_complete = cycle.keep_alive = False
