@@ -13,6 +13,7 @@ from edge_api.hot.fields import NOTHING
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+StopString = Annotated[str, msgspec.Meta(max_length=1_000)]  # each is looked for at the end of whatever is told
 
 
 class Text(msgspec.Struct, tag="text"):
@@ -163,7 +164,7 @@ class Counted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[Turn], msgspec.Meta(min_length=1)]
     system: str | list[Text] | None = None
     metadata: Metadata | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: list[StopString] | None = None
     stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
