@@ -61,7 +61,7 @@ def build(site: Site, specs: list[DeploymentSpec], model_dirs: dict[str, Path], 
         ]
         grace_s = max(spec.engine.stop_grace_s for spec in specs)
         grammar = [_grammar(site)] if site.has_grammar else []
-        processes = [_nats(site), *workers, _frontend(site, specs[0].engine.router, grace_s), *grammar]
+        processes = [_nats(site), *workers, *grammar, _frontend(site, specs[0].engine.router, grace_s)]
     grammar_url = site.url(GRAMMAR_PORT) if site.has_grammar else None
     found = {spec.deployment_id: facts(spec, model_dirs[spec.deployment_id], grammar_url) for spec in specs}
     return LaunchPlan(

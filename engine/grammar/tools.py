@@ -24,11 +24,21 @@ class ToolFunction(Wire):
 
 
 class Tool(Wire):
+    """A tool as chat requests name it."""
+
     function: ToolFunction
+
+
+class NamedFunction(Wire):
+    """The tool that a choice names."""
+
+    name: str
 
 
 class NamedTool(Wire):
-    function: ToolFunction
+    """A `tool_choice` that names its tool."""
+
+    function: NamedFunction
 
 
 class ToolUse(Wire):
