@@ -19,7 +19,7 @@ TOOL = {"name": "write", "description": "Writes.", "input_schema": SCHEMA}
 FUNCTION = {"type": "function", "name": "write", "description": "Writes.", "parameters": SCHEMA}
 HI = {"role": "user", "content": "hi"}
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
-TURNS = [HI, {"role": "assistant", "content": [
+TURNS: list[dict[str, Any]] = [HI, {"role": "assistant", "content": [
     {"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "a"},
     {"type": "tool_use", "id": "t0", "name": "write", "input": {"text": '<&>"\n😀'}}]},
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t0", "content": "no", "is_error": True},
@@ -78,15 +78,21 @@ def stream(cluster: Cluster, asked: Asked) -> list[dict[str, Any]]:
     return [json.loads(event.partition(b"data: ")[2]) for event in said.split(b"\n\n") if event]
 
 
+def prompt_of(told: dict[str, Any]) -> int:
+    """How long the prompt was, in tokens."""
+    return int(told["usage"]["input_tokens"] + told["usage"]["cache_read_input_tokens"])
+
+
 @pytest.mark.parametrize("name", MESSAGE)
 def test_a_real_frontend_takes_what_a_message_asks(running: Cluster, name: str) -> None:
     told = ask(running, read(MESSAGES, **MESSAGE[name]))
     assert told["stop_reason"] in ("max_tokens", "end_turn")
     assert told["usage"]["output_tokens"] > 0
     events = stream(running, read(MESSAGES, stream=True, **MESSAGE[name]))
-    assert events[0]["message"]["usage"]["input_tokens"] + events[0]["message"]["usage"]["cache_read_input_tokens"] == (
-        told["usage"]["input_tokens"] + told["usage"]["cache_read_input_tokens"])
     assert events[-1] == {"type": "message_stop"}
+    assert prompt_of(events[-2]) == prompt_of(told)
+    if MESSAGE[name].get("tool_choice", {}).get("type") not in ("any", "tool"):  # these say it at the end only
+        assert prompt_of(events[0]["message"]) == prompt_of(told)
 
 
 @pytest.mark.parametrize("name", RESPONSE)
@@ -122,4 +128,4 @@ def test_what_is_counted_is_the_prompt_of_the_answer(running: Cluster) -> None:
         counted = httpx.post(f"{running.url}/v1/chat/completions", json=body, timeout=30).json()["usage"]
         usage = ask(running, read(dialect, **fields))["usage"]
         assert counted["completion_tokens"] == 1
-        assert counted["prompt_tokens"] == usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
+        assert counted["prompt_tokens"] == usage["input_tokens"] + usage.get("cache_read_input_tokens", 0), dialect.name
