@@ -22,6 +22,7 @@ from edge_api.metering.frames import Position
 REFUSED_S = 1.0
 AWAY_S = 1.0
 IDLE_S = 60.0
+SCARCE_IDLE_S = 2.0
 PATIENCE_S = 1.5
 SECOND_ASK_S = 0.1
 LOW_SHARE = 4
@@ -49,6 +50,7 @@ class Money(Account):
         self._refused: LeaseGrant | None = None
         self._refused_until_s = self._away_until_s = self._refill_at_s = 0.0
         self._low_nusd = 0
+        self._is_scarce = False
 
     def take_now(self, units: int) -> Hold | None:
         purse = self.purse
@@ -99,6 +101,8 @@ class Money(Account):
 
     def granted(self, grant: LeaseGrant) -> None:
         """The control plane answered."""
+        wanted_nusd = 0 if self.pending is None else self.pending.want_nusd
+        self._is_scarce = grant.granted_nusd < wanted_nusd
         self.pending, now_s = None, self._clock.monotonic_s()
         self._away_until_s = 0.0
         if grant.granted_nusd > 0:
@@ -127,10 +131,11 @@ class Money(Account):
         self._go_on()
 
     def tend(self, now_s: float) -> bool:
-        """Retires leases that are used up, or idle for long. False: there is nothing to remember."""
-        is_idle = now_s - self.purse.last_used_s > IDLE_S
-        self.purse.retire(is_all=is_idle)
-        return bool(not is_idle or self.purse.leases or self.waiting or self.is_asking or self.pending)
+        """Retires leases that are used up, or idle for long; where less was granted than was wanted others may need it,
+        and it goes back soon. False: there is nothing to remember."""
+        idle_s = now_s - self.purse.last_used_s
+        self.purse.retire(is_all=idle_s > (SCARCE_IDLE_S if self._is_scarce else IDLE_S))
+        return bool(idle_s <= IDLE_S or self.purse.leases or self.waiting or self.is_asking or self.pending)
 
     def _go_on(self) -> None:
         self.serve()

@@ -197,6 +197,21 @@ async def test_an_idle_lease_is_given_back(
     assert counter.closed
 
 
+async def test_where_money_is_scarce_an_idle_lease_goes_back_soon(
+        counter: MoneyCounter, one: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(money, "SCARCE_IDLE_S", 0.3)
+    granted = [await one.admit(need(TEAM, cost_nusd=60 * CENT)), await one.admit(need(TEAM, cost_nusd=10 * CENT))]
+    for grant in granted:
+        spend(one, grant, CENT)
+    ship(one)
+    async with edge(None, control_plane_url=counter.url, name="edge_2") as other:
+        assert await other.try_admit(need(TEAM, cost_nusd=90 * CENT)) is None
+        await until(lambda: counter.lent_nusd == 0)
+        counter.booked_nusd = 2 * CENT
+        await asyncio.sleep(money.REFUSED_S * 1.3)
+        assert await other.try_admit(need(TEAM, cost_nusd=90 * CENT)) is not None
+
+
 async def test_money_that_is_lent_and_booked_at_once_is_no_reason_to_refuse(counter: MoneyCounter, one: Edge) -> None:
     """A spent lease counts twice until it is closed."""
     spend(one, await one.admit(need(TEAM, cost_nusd=60 * CENT)), 30 * CENT)
