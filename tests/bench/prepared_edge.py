@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -56,8 +56,9 @@ def free_port() -> int:
 
 
 def prepare(state_dir: Path, upstream_urls: list[str], model: str = MODEL,
-            engine: EngineFacts | None = None) -> str:
-    """Writes what an edge remembers of its control plane, a datacenter for each upstream; returns an API key."""
+            engine: EngineFacts | None = None, regions: Sequence[str] = ()) -> str:
+    """Writes what an edge remembers of its control plane, a datacenter for each upstream; returns an API key. Without
+    `regions`, one for each datacenter, all are in one."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     signing, names = SigningKey.generate(), [f"dc-{n}" for n in range(len(upstream_urls))]
     enrolled = EnrolAnswer(identity="edge_bench", subject="local", control_plane_keys=[
@@ -65,8 +66,8 @@ def prepare(state_dir: Path, upstream_urls: list[str], model: str = MODEL,
     write_private(state_dir / "identity.json", enrolled.model_dump_json().encode())
     snapshot = Snapshot(
         lineage=1, version=1, built_at_s=time.time(),
-        datacenters=[SnapshotDatacenter(id=name, region="local", state=TrafficState.ACTIVE, weight=100)
-                     for name in names],
+        datacenters=[SnapshotDatacenter(id=name, region=region, state=TrafficState.ACTIVE, weight=100)
+                     for name, region in zip(names, regions or ["local"] * len(names), strict=True)],
         models=[SnapshotModel(
             id=model, display_name=model, created_s=0, owned_by="bench", context_window=202_752,
             max_output_tokens=131_072, price=PRICE,
@@ -82,9 +83,9 @@ def prepare(state_dir: Path, upstream_urls: list[str], model: str = MODEL,
 
 @contextmanager
 def running_edge(state_dir: Path, upstream_urls: list[str], port: int | None = None, model: str = MODEL,
-                 engine: EngineFacts | None = None) -> Iterator[PreparedEdge]:
+                 engine: EngineFacts | None = None, regions: Sequence[str] = ()) -> Iterator[PreparedEdge]:
     """One edge process, until the block ends."""
-    key, port = prepare(state_dir, upstream_urls, model, engine), port or free_port()
+    key, port = prepare(state_dir, upstream_urls, model, engine, regions), port or free_port()
     environment = {**os.environ, "MERIDIAN_HOST": "127.0.0.1", "MERIDIAN_PORT": str(port),
                    "MERIDIAN_CONTROL_PLANE_URLS": f"http://127.0.0.1:{free_port()}",
                    "MERIDIAN_STATE_DIR": str(state_dir), "MERIDIAN_LAST_SHIP_S": "0"}

@@ -16,6 +16,9 @@ from tests.engine.cluster import MODEL, Cluster
 from tests.engine.cutting import Heard, cutting, hear
 from tests.engine.scripted import COMPLETIONS, script
 
+PAIRS = 100
+AWAY_S = 1.5
+
 Clusters = tuple[Cluster, Cluster]
 TOOLS = [{"type": "function", "function": {"name": "scale", "parameters": {
     "type": "object", "properties": {"to": {"type": "integer"}}, "required": ["to"]}}}]
@@ -38,13 +41,21 @@ def asked(path: str, answer: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class Reader:
-    """Reads streams through one edge, whole and cut."""
+    """Reads streams through one edge, whole and cut. A datacenter that broke a stream is left alone for a second, so
+    each cluster is many datacenters to the edge: one of each cluster in each of `PAIRS` regions, taken in turn."""
 
     def __init__(self, client: httpx.AsyncClient, edge: PreparedEdge) -> None:
         self._client, self._edge = client, edge
+        self._used_s = [0.0] * PAIRS
+        self._turn = 0
 
     async def hear(self, path: str, body: dict[str, Any], cut: int | None = None) -> Heard:
-        return await hear(self._client, self._edge.url, self._edge.key, path, body, cut)
+        pair, self._turn = self._turn, (self._turn + 1) % PAIRS
+        await asyncio.sleep(self._used_s[pair] + AWAY_S - asyncio.get_running_loop().time())
+        headers = {"authorization": f"Bearer {self._edge.key}", "x-meridian-region": f"pair-{pair}"}
+        heard = await hear(self._client, self._edge.url + path, headers, body, cut)
+        self._used_s[pair] = asyncio.get_running_loop().time()
+        return heard
 
     def records(self) -> list[UsageRecord]:
         directory = self._edge.state_dir / "outbox"
@@ -59,7 +70,8 @@ async def reading(clusters: Clusters, state_dir: Path) -> AsyncIterator[Reader]:
     first, second = clusters
     [facts] = first.plan.facts.values()
     async with cutting(first.url) as one, cutting(second.url) as other, httpx.AsyncClient(timeout=30) as client:
-        edge = running_edge(state_dir, [one.url, other.url], model=MODEL, engine=facts)
+        edge = running_edge(state_dir, [one.url, other.url] * PAIRS, model=MODEL, engine=facts,
+                            regions=[f"pair-{pair}" for pair in range(PAIRS) for _ in clusters])
         prepared = await asyncio.to_thread(edge.__enter__)
         try:
             yield Reader(client, prepared)
