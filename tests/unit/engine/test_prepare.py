@@ -54,6 +54,17 @@ def test_the_programs_that_it_names_exist(tmp_path: Path) -> None:
     assert all(Path(process.argv[0]).is_file() for process in prepare(request(tmp_path)).processes)
 
 
+def test_the_grammar_service_is_part_of_the_ordinary_environment(tmp_path: Path) -> None:
+    found = prepare(request(tmp_path))
+    assert "grammar" in [process.name for process in found.processes]
+    assert found.facts["glm"].grammar_url == "http://127.0.0.1:9005"
+
+
+def test_two_fleets_of_the_same_model_have_the_same_identity(tmp_path: Path) -> None:
+    here, there = prepare(request(tmp_path / "a")), prepare(request(tmp_path / "b", deployment_id="other"))
+    assert here.facts["glm"].identity == there.facts["other"].identity
+
+
 def test_everything_that_processes_need_is_there_and_private(tmp_path: Path) -> None:
     found = prepare(request(tmp_path / "new"))
     worker = next(process for process in found.processes if process.role == "decode")
