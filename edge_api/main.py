@@ -117,7 +117,7 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     Raises:
         CannotStart, OSError, ValueError: the state directory or the file of authorities cannot be used.
     """
-    state_dir, metrics, upstream_tls = settings.state_dir, Metrics(), _authorities(settings.upstream_ca_file)
+    state_dir, metrics, upstream_tls = settings.state_dir, Metrics(), authorities(settings.upstream_ca_file)
     link, holder, open_requests = ControlPlaneLink(settings.control_plane_urls, clock), TableHolder(), OpenRequests()
     store = SnapshotStore(state_dir / "snapshot.json")
     known = identity.load(state_dir)
@@ -192,13 +192,13 @@ async def living(edge: Edge) -> AsyncIterator[None]:
     log.info("edge_stopped")
 
 
-def _client_address(trusted: Sequence[Network], peer: str, forwarded_for: bytes) -> str:
-    return client_address(peer, forwarded_for.decode("ascii", "replace"), trusted)
-
-
-def _authorities(file: Path | None) -> ssl.SSLContext | None:
+def authorities(file: Path | None) -> ssl.SSLContext | None:
     """Whom to trust upstream, if that is not left to this machine."""
     try:
         return None if file is None else ssl.create_default_context(cafile=file)
     except OSError as error:
         raise CannotStart(f"MERIDIAN_UPSTREAM_CA_FILE: no certificates can be read from {file}: {error}") from error
+
+
+def _client_address(trusted: Sequence[Network], peer: str, forwarded_for: bytes) -> str:
+    return client_address(peer, forwarded_for.decode("ascii", "replace"), trusted)

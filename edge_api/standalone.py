@@ -8,8 +8,9 @@ logged. What a process that died left open is closed at the next start, for no w
 
 import asyncio
 import gc
+import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,14 +28,16 @@ from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.contracts.keys import Principal, Scope
 from control_plane.contracts.pricing import Price, usd_text
 from control_plane.contracts.snapshot import Snapshot, SnapshotDatacenter, SnapshotModel, SnapshotRoute, TrafficState
+from control_plane.contracts.usage import UsageRecord
 from edge_api.admission.unlimited import NoAdmission
 from edge_api.app import ColdParts
 from edge_api.background import running
 from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.services import Services
-from edge_api.main import CannotStart, hold_state_dir
-from edge_api.metering.outbox import Outbox
+from edge_api.main import CannotStart, authorities, hold_state_dir
+from edge_api.metering.frames import Unreadable, decode, scan
+from edge_api.metering.outbox import Outbox, segment_numbers, segment_path
 from edge_api.metering.recovery import open_outbox
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
@@ -206,6 +209,23 @@ def run(options: Options) -> None:
     serve(edge)
 
 
+def records(state_dir: Path) -> Iterator[UsageRecord]:
+    """Every usage record on disk, oldest first; an edge may be writing more of them meanwhile.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    directory = state_dir / "outbox"
+    for number in segment_numbers(directory):
+        for stretch in scan(segment_path(directory, number).read_bytes(), at_end=True):
+            try:
+                usage = decode(stretch.payload or b"")
+            except Unreadable:
+                continue  # damage, which an edge sets aside at its next start
+            if isinstance(usage, UsageRecord):
+                yield usage
+
+
 @dataclass(frozen=True, slots=True)
 class StandaloneEdge:
     """Everything that lives as long as the process."""
@@ -216,13 +236,14 @@ class StandaloneEdge:
     outbox: Outbox
     metrics: Metrics
     services: Services
+    upstream_tls: ssl.SSLContext | None
 
 
 def assemble(upstream: SplitResult, options: Options, settings: Settings, clock: Clock) -> StandaloneEdge:
     """The edge, with the outbox that its disk holds. Opens no connection.
 
     Raises:
-        OSError: the state directory cannot be used.
+        CannotStart, OSError: the state directory or the file of authorities cannot be used.
     """
     usd = (options.input_usd, options.cached_input_usd, options.output_usd)
     price = Price(version="_".join(["pv", *map(usd_text, usd)]), input_usd=usd[0], cached_input_usd=usd[1],
@@ -233,7 +254,8 @@ def assemble(upstream: SplitResult, options: Options, settings: Settings, clock:
     return StandaloneEdge(settings, models, open_requests, outbox, metrics, Services(
         table=models.holder, keyring=OneKey(options.key), chooser=Chooser(Health(clock), metrics),
         retries=RetryBudget(), outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings),
-        metrics=metrics, session_key=session_key, admission=NoAdmission(), client_address=lambda peer, _: peer))
+        metrics=metrics, session_key=session_key, admission=NoAdmission(), client_address=lambda peer, _: peer),
+        authorities(settings.upstream_ca_file))
 
 
 def serve(edge: StandaloneEdge) -> None:
@@ -251,7 +273,7 @@ def serve(edge: StandaloneEdge) -> None:
         log.info("edge_stopped")
 
     hot_routes = [path.decode() for path in HOT_ROUTES]
-    listen(edge.settings, HotPath(edge.services), ColdParts(
+    listen(edge.settings, HotPath(edge.services, edge.upstream_tls), ColdParts(
         edge.models.holder, edge.open_requests, edge.metrics, lambda: NO_CONTROL_PLANE, hot_routes), living)
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from control_plane.cli.invocation import Invocation, command
@@ -45,8 +46,12 @@ Host = Annotated[str, typer.Option("--host", rich_help_panel=ALONE, help="Addres
 StateDir = Annotated[Path | None, typer.Option(
     "--state-dir", metavar="DIR", show_default=False, rich_help_panel=ALONE,
     help="Where the usage of every request is kept (default: edge-alone in the state directory).")]
+Usage = Annotated[bool, typer.Option(
+    "--usage", metavar=" ", show_default=False, rich_help_panel=ALONE,
+    help="Run nothing; write every usage record that is kept, a JSON object a line.")]
 InputUsd = Annotated[Decimal, price_option("--input-usd", "prompt tokens")]
-CachedUsd = Annotated[Decimal | None, price_option("--cached-usd", "prompt tokens found in the cache")]
+CachedUsd = Annotated[Decimal | None, price_option(
+    "--cached-usd", "prompt tokens found in the cache (default: as all prompt tokens)")]
 OutputUsd = Annotated[Decimal, price_option("--output-usd", "generated tokens")]
 
 
@@ -59,8 +64,14 @@ def control_plane(cli: Invocation) -> None:
 @command(app, "edge")
 def edge(cli: Invocation, upstream: Upstream = "", key: Key = "", port: Port = 8700, host: Host = "127.0.0.1",
          state_dir: StateDir = None, input_usd: InputUsd = Decimal(0), cached_usd: CachedUsd = None,
-         output_usd: OutputUsd = Decimal(0)) -> None:
+         output_usd: OutputUsd = Decimal(0), usage: Usage = False) -> None:
     """Run one edge; with --upstream and --key by itself, before one server."""
+    directory = state_dir or cli.settings().state / "edge-alone"
+    if usage:
+        alone = importlib.import_module("edge_api.standalone")
+        for record in alone.records(directory):
+            cli.write(msgspec.json.encode(record).decode())
+        return
     if not upstream and (key or state_dir):
         raise typer.BadParameter("these options are for an edge by itself: --upstream says before which server")
     if not upstream:
@@ -69,8 +80,7 @@ def edge(cli: Invocation, upstream: Upstream = "", key: Key = "", port: Port = 8
         raise typer.BadParameter("an edge by itself needs the key that its clients send: --key")
     alone = importlib.import_module("edge_api.standalone")
     alone.run(alone.Options(
-        upstream=upstream, key=key, port=port, host=host,
-        state_dir=state_dir or cli.settings().state / "edge-alone", input_usd=input_usd,
+        upstream=upstream, key=key, port=port, host=host, state_dir=directory, input_usd=input_usd,
         cached_input_usd=input_usd if cached_usd is None else cached_usd, output_usd=output_usd))
 
 

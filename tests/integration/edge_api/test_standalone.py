@@ -1,6 +1,7 @@
 """`meridian edge --upstream URL --key KEY` as its user runs it, before a real server on a socket."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -99,6 +100,16 @@ async def test_usage_survives_a_kill_and_what_was_open_is_closed(edge: AloneEdge
     await edge.start()
     outcomes = [usage.outcome for usage in edge.usage() if isinstance(usage, UsageRecord)]
     assert outcomes == [Outcome.COMPLETED, Outcome.EDGE_LOST]
+
+
+async def test_usage_can_be_read_while_the_edge_runs(edge: AloneEdge) -> None:
+    async with client_of(edge, KEY) as client:
+        await client.post("/v1/chat/completions", json=chat_body())
+    read = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "from control_plane.cli.main import main; main()", "edge", "--usage",
+        "--state-dir", str(edge.state_dir), stdout=asyncio.subprocess.PIPE)
+    lines = (await read.communicate())[0].splitlines()
+    assert [json.loads(line)["completion_tokens"] for line in lines] == [4]
 
 
 async def test_a_second_one_on_the_same_directory_is_refused(edge: AloneEdge) -> None:
