@@ -67,7 +67,8 @@ class Step(NamedTuple):
 
 
 class Turn:
-    """Owns the parts of one turn, in order."""
+    """Owns the parts of one turn, in order. White space alone is no part: models write it between calls. It waits for
+    what follows."""
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
@@ -75,6 +76,7 @@ class Turn:
         self._calls: dict[int, Part] = {}
         self._last_index = -1
         self._waiting: list[Part] = []
+        self._blank, self._blank_kind = "", PartKind.TEXT
 
     def take(self, delta: Delta) -> list[Step]:
         """What a delta, or a whole message, changes."""
@@ -99,14 +101,19 @@ class Turn:
         return bool(self._calls)
 
     def _say(self, kind: PartKind, text: str, steps: list[Step]) -> None:
-        part = self._open
+        part, blank, self._blank = self._open, self._blank, ""
         if part is None or part.kind is not kind:
+            text = blank + text if kind is self._blank_kind else text
+            if text.isspace():
+                self._blank, self._blank_kind = text, kind
+                return
             self._leave(steps)
             part = Part(kind)
             self._begin(part, steps)
         self._grow(part, text, steps)
 
     def _call(self, piece: CallPiece, steps: list[Step]) -> None:
+        self._blank = ""
         part, function = self._part_of(piece), piece.function
         if part.is_closed:
             return  # its arguments were complete: only white space can follow

@@ -12,6 +12,7 @@ from edge_api.dialects.messages import COUNT_TOKENS, MESSAGES
 from edge_api.dialects.responses import INPUT_TOKENS, RESPONSES
 from tests.engine.chat import METERED
 from tests.engine.cluster import MODEL, Cluster
+from tests.engine.scripted import script
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": False,
           "required": ["text"]}
@@ -50,6 +51,9 @@ RESPONSE: dict[str, dict[str, Any]] = {
         {"type": "function_call", "call_id": "c", "name": "write", "arguments": '{"text":"x"}'},
         {"type": "function_call_output", "call_id": "c", "output": "ok"}]},
 }
+NASTY = 'if a < b && c > "d" {\n\tsay(\'é 😀 \\n &lt;\');\n}'
+CALL = f"<tool_call>write<arg_key>text</arg_key><arg_value>{NASTY}</arg_value></tool_call>"
+THINKING: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 
 def read(dialect: Dialect, **fields: Any) -> Asked:
@@ -129,3 +133,36 @@ def test_what_is_counted_is_the_prompt_of_the_answer(running: Cluster) -> None:
         usage = ask(running, read(dialect, **fields))["usage"]
         assert counted["completion_tokens"] == 1
         assert counted["prompt_tokens"] == usage["input_tokens"] + usage.get("cache_read_input_tokens", 0), dialect.name
+
+
+
+def test_reasoning_text_and_two_calls_come_out_of_a_real_parser_byte_exact(
+        datacenters: tuple[Cluster, Cluster]) -> None:
+    said = script(f"so it is</think>I write.{CALL}\n{CALL}")
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": said}], "tools": [TOOL], "max_tokens": 400,
+                             **THINKING}
+    unary = ask(datacenters[0], read(MESSAGES, **asked))
+    blocks = [{key: value for key, value in block.items() if key != "id"} for block in unary["content"]]
+    use = {"type": "tool_use", "name": "write", "input": {"text": NASTY}}
+    assert blocks == [{"type": "thinking", "thinking": "so it is", "signature": ""},
+                      {"type": "text", "text": "I write.\n"}, use, use]  # what the model wrote between the calls
+    assert unary["stop_reason"] == "tool_use"
+    assert len({block["id"] for block in unary["content"] if block["type"] == "tool_use"}) == 2
+    events = stream(datacenters[0], read(MESSAGES, stream=True, **asked))
+    assert [event["content_block"]["type"] for event in events if event["type"] == "content_block_start"] == [
+        "thinking", "text", "tool_use", "tool_use"]
+    arguments = ["".join(event["delta"].get("partial_json", "") for event in events
+                         if event["type"] == "content_block_delta" and event["index"] == at) for at in (2, 3)]
+    assert [json.loads(one) for one in arguments] == [{"text": NASTY}] * 2
+    assert events[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_a_response_tells_the_same_turn(datacenters: tuple[Cluster, Cluster]) -> None:
+    asked: dict[str, Any] = {"input": script(f"so it is</think>I write.{CALL}"), "tools": [FUNCTION],
+                             "max_output_tokens": 400, "reasoning": {"effort": "high"}}
+    for output in (ask(datacenters[0], read(RESPONSES, **asked))["output"],
+                   stream(datacenters[0], read(RESPONSES, stream=True, **asked))[-1]["response"]["output"]):
+        reasoning, message, call = output
+        assert reasoning["content"][0]["text"] == "so it is"
+        assert message["content"][0]["text"] == "I write."
+        assert json.loads(call["arguments"]) == {"text": NASTY}

@@ -121,6 +121,22 @@ def test_white_space_behind_a_whole_call_is_nothing() -> None:
         ("call", "a", "f", "{}"), ("call", "b", "g", "{}")]
 
 
+def test_white_space_alone_is_no_part() -> None:
+    assert heard({"reasoning_content": "\n"}, {"content": "\n"}, call(0, "a", "f", "{}"), {"content": "\n"},
+                 call(1, "b", "g", "{}"), {"content": " "}) == [("call", "a", "f", "{}"), ("call", "b", "g", "{}")]
+
+
+def test_white_space_before_a_text_and_after_it_is_kept() -> None:
+    assert heard({"content": "\n"}, {"content": "\t"}, {"content": "x"}, {"content": "\n"}) == [
+        ("text", "", "", "\n\tx\n")]
+
+
+def test_white_space_of_one_kind_is_not_told_as_another() -> None:
+    assert heard({"reasoning_content": "\n"}, {"content": "x"}) == [("text", "", "", "x")]
+    assert heard({"reasoning_content": "a"}, {"content": "\n"}, {"reasoning_content": "b"}, {"content": "x"}) == [
+        ("reasoning", "", "", "ab"), ("text", "", "", "x")]
+
+
 def test_a_long_part_is_all_there() -> None:
     pieces = [f"{at} " for at in range(1_000)]
     assert run([{"content": piece} for piece in pieces])[1] == [("text", "", "", "".join(pieces))]
