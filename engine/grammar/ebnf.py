@@ -1,7 +1,7 @@
 """Reads and writes grammars in the notation that xgrammar prints and takes."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from engine.grammar.dispatch import notable, step
 from engine.grammar.nodes import (
@@ -39,14 +39,14 @@ class Unreadable(Exception):
     """The text is no grammar of this notation; the message says where, and holds none of it."""
 
 
-def parse(text: str) -> Grammar:
-    """The grammar of a text.
+def parse(text: str, check: Callable[[], None] = lambda: None) -> Grammar:
+    """The grammar of a text. `check` is called for each rule and may raise to give up.
 
     Raises:
         Unreadable: it is none, refers to a rule that it lacks, or uses what only tokens or Lark grammars have.
     """
     found = Grammar()
-    _Reader(text, found).read()
+    _Reader(text, found).read(check)
     for node in found.nodes:
         if isinstance(node, Reference) and node.rule not in found.rules:
             raise Unreadable("it refers to a rule that it lacks")
@@ -65,7 +65,7 @@ def add_pattern(grammar: Grammar, pattern: Pattern, ebnf: str) -> None:
         Unreadable: see `parse`.
     """
     prefix = f"pattern{len(grammar.patterns)}_"
-    _Reader(ebnf, grammar, prefix, pattern.in_string).read()
+    _Reader(ebnf, grammar, prefix, pattern.in_string).read(lambda: None)
     grammar.patterns[pattern] = prefix + ROOT
 
 
@@ -87,9 +87,10 @@ class _Reader:
         self._grammar, self._prefix, self._in_string = grammar, prefix, in_string
         self._rule = ""
 
-    def read(self) -> None:
+    def read(self, check: Callable[[], None]) -> None:
         self._skip()
         while self._at < len(self._text):
+            check()
             head = HEAD.match(self._text, self._at)
             if head is None:
                 raise self._fault("a rule")

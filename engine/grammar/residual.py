@@ -36,20 +36,19 @@ class Undivided(Exception):
 
 def residual(ebnf: str, delivered: str, of_regex: Callable[[str], str], check: Callable[[], None]) -> str:
     """The grammar of all that may follow `delivered`. `of_regex` makes a grammar of a regular expression; `check` is
-    called for each character and may raise to give up.
+    called again and again, and may raise to give up.
 
     Raises:
         Unreadable: `ebnf` is no grammar as xgrammar prints it.
         NotInGrammar: nothing may follow, not even the end.
         Undivided: see there.
     """
-    grammar = parse(ebnf)
+    grammar = parse(ebnf, check)
     for pattern in [node for node in grammar.nodes if isinstance(node, Pattern)]:
         add_pattern(grammar, pattern, of_regex(pattern.regex))
-    derivation = _Derivation(grammar)
+    derivation = _Derivation(grammar, check)
     left = grammar.add(Reference(ROOT))
     for character in delivered:
-        check()
         left = derivation.after(left, character)
     if left == grammar.nothing:
         raise NotInGrammar("the delivered text is no beginning of a text of the grammar")
@@ -65,13 +64,13 @@ class _Derivation:
     to again, on which a result depends until that one is done.
     """
 
-    def __init__(self, grammar: Grammar) -> None:
-        self._grammar = grammar
+    def __init__(self, grammar: Grammar, check: Callable[[], None]) -> None:
+        self._grammar, self._check = grammar, check
         self._known: dict[tuple[int, str], int] = {}
         self._open: dict[tuple[int, str], int] = {}
         self._barrier = 0
         self._touched = NOT_TOUCHED
-        self._can_be_empty = _Emptiness(grammar)
+        self._can_be_empty = _Emptiness(grammar, check)
 
     def after(self, number: int, character: str) -> int:
         """What may follow `character` in the texts of a node that begin with it."""
@@ -90,6 +89,7 @@ class _Derivation:
         return self._after_unknown(key)
 
     def _after_unknown(self, key: tuple[int, str]) -> int:
+        self._check()
         depth, touched_before = len(self._open), self._touched
         self._open[key], self._touched = depth, NOT_TOUCHED
         found = self._derive(*key)
@@ -155,11 +155,12 @@ class _Derivation:
 class _Emptiness:
     """Which nodes' texts may be empty: first of the rules, until nothing is added, then of each node once."""
 
-    def __init__(self, grammar: Grammar) -> None:
+    def __init__(self, grammar: Grammar, check: Callable[[], None]) -> None:
         self._grammar = grammar
         self._rules: frozenset[str] = frozenset()
         self._known: dict[int, bool] = {}
         while True:
+            check()
             more = frozenset(rule for rule, body in grammar.rules.items() if self.of(body))
             self._known = {}
             if more == self._rules:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,6 +91,15 @@ def test_a_grammar_that_takes_too_long_is_given_up() -> None:
         ebnf = 'root ::= x x x x x x x x "z"\nx ::= "a" x "b" | "a" x "c" | "a" x x | "a" | ""'
         answer = ask(service, kind="ebnf", value=ebnf, delivered="a" * 5000)
         assert (answer.status_code, answer.json()["error"]["code"]) in ((503, "too_slow"), (422, "undivided"))
+
+
+def test_a_grammar_of_very_many_rules_is_given_up_before_anything_is_derived() -> None:
+    rules = [f"r{at} ::= r{at + 1}" for at in range(20_000)]
+    ebnf = "\n".join([*rules, 'r20000 ::= "a" | ""', "root ::= r0"])
+    for service in running(GrammarService(("127.0.0.1", 0), SystemClock(), deadline_s=0.5)):
+        began_s = time.monotonic()
+        answer = ask(service, kind="ebnf", value=ebnf, delivered="")
+        assert (answer.status_code, time.monotonic() - began_s < 5) == (503, True)
 
 
 def test_the_deadline_is_the_clocks() -> None:
