@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 READ_BYTES = 65_536
+Then = tuple[int, Callable[[int], None]]
 ATTEMPT = re.compile(rb"x-request-id: [0-9a-f-]+\.(\S+)\r\n")
 CUT = re.compile(rb'"user":\s*"cut (\d+)"')
 
@@ -127,8 +128,9 @@ class Heard:
 
 
 async def hear(client: httpx.AsyncClient, url: str, headers: dict[str, str], body: dict[str, Any],
-               cut: int | None = None) -> Heard:
-    """Reads one stream through the edge, cut after so many events of its first datacenter."""
+               cut: int | None = None, then: Then | None = None) -> Heard:
+    """Reads one stream through the edge, cut after so many events of its first datacenter. `then`: after so many events
+    something else happens, to the cluster of the number that is given."""
     heard, last_s = Heard(), time.monotonic()
     asked = body | ({"user": f"cut {cut}"} if cut else {})
     async with client.stream("POST", url, json=asked, headers=headers) as response:
@@ -142,4 +144,6 @@ async def hear(client: httpx.AsyncClient, url: str, headers: dict[str, str], bod
                 if len(heard.events) > 1:
                     heard.longest_gap_s = max(heard.longest_gap_s, now_s - last_s)
                 last_s = now_s
+                if then and len(heard.events) == then[0]:
+                    then[1](int(response.headers["x-meridian-datacenter"].rpartition("-")[2]) % 2)
     return heard

@@ -13,7 +13,7 @@ from edge_api.metering.frames import decode, scan
 from edge_api.metering.outbox import segment_numbers, segment_path
 from tests.bench.prepared_edge import PreparedEdge, running_edge
 from tests.engine.cluster import MODEL, Cluster
-from tests.engine.cutting import Heard, cutting, hear
+from tests.engine.cutting import Heard, Then, cutting, hear
 from tests.engine.scripted import COMPLETIONS, script
 
 PAIRS = 100
@@ -33,9 +33,10 @@ def call(to: int) -> str:
     return f"<tool_call>scale<arg_key>to</arg_key><arg_value>{to}</arg_value></tool_call>"
 
 
-def asked(path: str, answer: str, fields: dict[str, Any]) -> dict[str, Any]:
-    said = {"prompt": script(answer)} if path == COMPLETIONS else {
-        "messages": [{"role": "user", "content": script(answer)}]}
+def asked(path: str, answer: str, fields: dict[str, Any], **options: object) -> dict[str, Any]:
+    """A request to say this; `options` are the script's."""
+    said = {"prompt": script(answer, **options)} if path == COMPLETIONS else {
+        "messages": [{"role": "user", "content": script(answer, **options)}]}
     return {"model": MODEL, "max_tokens": 400, "temperature": 0, "stream": True,
             "stream_options": {"include_usage": True}, **said, **fields}
 
@@ -49,11 +50,12 @@ class Reader:
         self._used_s = [0.0] * PAIRS
         self._turn = 0
 
-    async def hear(self, path: str, body: dict[str, Any], cut: int | None = None) -> Heard:
+    async def hear(self, path: str, body: dict[str, Any], cut: int | None = None,
+                   then: Then | None = None) -> Heard:
         pair, self._turn = self._turn, (self._turn + 1) % PAIRS
         await asyncio.sleep(self._used_s[pair] + AWAY_S - asyncio.get_running_loop().time())
         headers = {"authorization": f"Bearer {self._edge.key}", "x-meridian-region": f"pair-{pair}"}
-        heard = await hear(self._client, self._edge.url + path, headers, body, cut)
+        heard = await hear(self._client, self._edge.url + path, headers, body, cut, then)
         self._used_s[pair] = asyncio.get_running_loop().time()
         return heard
 
