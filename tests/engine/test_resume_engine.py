@@ -190,3 +190,10 @@ def test_values_of_logprobs_stay_those_of_their_tokens(datacenters: Clusters) ->
 
 def _logprobs(read: Said) -> list[object]:
     return [choice["logprobs"] for event in read.events for choice in event["choices"]]
+
+
+def test_the_simulated_engine_goes_on_from_ids_too(running: Cluster) -> None:
+    first = say(running.url, "hello", max_tokens=8)
+    rest = go_on(running.url, "hello", first.ids[:5], max_tokens=3)
+    assert (len(first.ids), len(rest.ids), rest.finish_reason) == (8, 3, "length")
+    assert rest.usage["prompt_tokens"] == first.usage["prompt_tokens"] + 5
