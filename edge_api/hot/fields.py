@@ -28,7 +28,6 @@ class Fields(msgspec.Struct, gc=False, kw_only=True):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     seed: int | None = None
-    logprobs: bool | None = None
     top_logprobs: int | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
@@ -75,6 +74,7 @@ class ChatFields(Fields, gc=False, kw_only=True):
 
     messages: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
     tools: list[msgspec.Raw] | None = None
+    logprobs: bool | None = None
 
     @property
     def opening(self) -> list[msgspec.Raw]:
@@ -85,6 +85,7 @@ class PromptFields(Fields, gc=False, kw_only=True):
     """A request to complete a prompt: text, token ids, or a list of either."""
 
     prompt: msgspec.Raw
+    logprobs: int | None = None
 
     @property
     def opening(self) -> list[msgspec.Raw]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_api import errors
-from edge_api.dialects.plain import CHAT
+from edge_api.dialects.plain import CHAT, COMPLETIONS
 from edge_api.errors import Refusal
 from edge_api.hot.request import Prepared, allowed_regions, prepare
 from edge_api.routing.table import RoutedModel, build_table
@@ -214,6 +214,13 @@ def test_a_wrong_type_is_named(field: str, value: Any) -> None:
         parse(body(**{field: value}), False)
     assert (refused.value.fault, refused.value.param) == (errors.INVALID_VALUE, field)
     assert field in refused.value.message
+
+
+def test_a_completion_asks_for_log_probabilities_by_number() -> None:
+    raw = json.dumps({"model": MODEL, "prompt": "x", "logprobs": 2}).encode()
+    assert COMPLETIONS.read(raw, {}, REQUEST_ID).body == raw
+    with pytest.raises(Refusal, match="logprobs"):
+        COMPLETIONS.read(raw.replace(b": 2", b": true"), {}, REQUEST_ID)
 
 
 @given(st.binary(max_size=200))
