@@ -31,6 +31,7 @@ from edge_api.hot.request import Prepared
 from edge_api.hot.services import RouteNeed
 from edge_api.hot.settle import Journal
 from edge_api.hot.splice import salted
+from edge_api.hot.too_long import length_refusal, may_be_too_long
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
 from edge_api.hot.wire import Place, session_headers, trace_headers
 from edge_api.resume.demand import watch_for
@@ -263,7 +264,24 @@ class Dispatch:
         relay = self._relay
         if relay is not None and relay.has_event:
             self._resume_elsewhere(relay, engine)
-            return
+        elif len(self._failures) == 1 and may_be_too_long(failure, self._prepared, self._model) and self._place:
+            self._resuming = asyncio.get_running_loop().create_task(self._measure(self._place))
+        else:
+            self._go_elsewhere()
+
+    async def _measure(self, place: Place) -> None:
+        """A prompt that is too long is refused, instead of breaking one datacenter after the other."""
+        trace = trace_headers(self._client.headers, self._client.request_id)
+        refused = await length_refusal(self._hot.pool, place.address, self._prepared, self._model, trace)
+        self._resuming = None
+        if refused is not None:
+            self._end(refused, Outcome.UPSTREAM_LOST)
+        else:
+            self._go_elsewhere()
+
+    def _go_elsewhere(self) -> None:
+        """Tries the request in another datacenter, or tells the client that none can serve it."""
+        relay = self._relay
         route = self._elsewhere() if may_go_elsewhere(self._failures) else None
         if route is None:
             self._end(give_up(self._failures, self._prepared.asked.upstream), Outcome.UPSTREAM_LOST)
@@ -424,6 +442,7 @@ class Dispatch:
             if asked.streamed:
                 raise BadAnswer("a stream was asked for")
             answer = read_answer(body, self._model.price)
+            told = answer.body if asked.answer is None else asked.answer(answer.body)
         except BadAnswer:
             self._attempt_failed(Failure(FailureKind.BROKEN, 200))
             return
@@ -432,7 +451,6 @@ class Dispatch:
         self._journal.first_byte()
         self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
                              answer.cost)
-        told = answer.body if asked.answer is None else asked.answer(answer.body)
         self._client.answer(self._place.named if self._place else b"", told)
         self._client.finish(200)
 
