@@ -81,11 +81,13 @@ def _take_off(values: Values, name: str, tokens: int) -> None:
 
 
 def _stop_thinking(values: Values) -> None:
-    """Tells the frontend's parser that the answer is past its reasoning. The ids hold the reasoning all the same."""
+    """Tells the frontend's parser that the answer is past its reasoning. The ids hold the reasoning all the same. A
+    request's own `thinking` would win over the template's arguments, so it goes."""
+    values.pop("thinking", None)
     name = "chat_template_kwargs" if "chat_template_kwargs" in values else "chat_template_args"
     raw = values.get(name)
     known: Mapping[str, msgspec.Raw] = {} if raw is None or bytes(raw) == b"null" else _decode_object(raw)
-    values[name] = msgspec.Raw(json.encode({**known, "enable_thinking": False}))
+    values[name] = msgspec.Raw(json.encode({**known, **dict.fromkeys(known.keys() & {"thinking"}, False), "enable_thinking": False}))
 
 
 def _constrain(values: Values, grammar: str) -> None:

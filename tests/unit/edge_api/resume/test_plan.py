@@ -80,6 +80,13 @@ def test_after_its_reasoning_the_parser_is_told_even_without_arguments() -> None
     assert planned(ended, chat_template_args=None)["chat_template_args"] == {"enable_thinking": False}
 
 
+def test_after_its_reasoning_no_other_switch_turns_the_parser_back() -> None:
+    ended = replace(SEAM, reasoning=Reasoning.ENDED)
+    made = planned(ended, thinking={"type": "enabled"}, chat_template_args={"thinking": True, "enable_thinking": True})
+    assert made["chat_template_args"] == {"thinking": False, "enable_thinking": False}
+    assert "thinking" not in made
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
 def test_a_call_that_came_need_not_come_again(choice: Any) -> None:
     assert planned(replace(SEAM, calls=1), tools=[TOOL], tool_choice=choice)["tool_choice"] == "auto"
