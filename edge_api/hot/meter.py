@@ -58,15 +58,15 @@ class StreamMeter:
     came; `error` is why the stream broke, if so, and `is_cut` whether that is this edge's finding and not the
     datacenter's word."""
 
-    __slots__ = ("_log", "_note", "_price", "_wants_each", "_wants_last", "_watch", "error", "has_final_usage",
-                 "is_cut", "is_over", "journal", "usage")
+    __slots__ = ("_log", "_note", "_price", "_sought", "_wants_each", "_wants_last", "_watch", "error",
+                 "has_final_usage", "is_cut", "is_over", "journal", "usage")
 
     def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool, watch: Watch = Watch.NOTHING) -> None:
         self._price = price
         self._wants_last, self._wants_each = wants_usage, wants_each_usage
         self.journal = journal = Journal(watch)
         self._log, self._note = journal.log, journal.recent.append
-        self._watch = journal.watch if journal.is_watched else None
+        self._sought, self._watch = journal.sought, journal.watch
         self.usage = b""
         self.has_final_usage = False
         self.is_over = self.is_cut = False
@@ -92,7 +92,7 @@ class StreamMeter:
                     cut = end
             elif usage != b"null":
                 return self._matched(event)
-        if self._watch is not None:
+        if self._sought is not None and self._sought in event:
             self._watch(event)
         if ids != NO_IDS:
             self._log += ids
@@ -112,7 +112,7 @@ class StreamMeter:
             return self._rebuilt(event)  # the other one of the two is somewhere else in the chunk
         if ids is None and b'"choices":[]' in event:
             return self._final_usage(event, cut, usage)
-        if self._watch is not None:
+        if self._sought is not None and self._sought in event:
             self._watch(event)
         if ids is not None and ids != NO_IDS:
             self._log += ids
@@ -215,7 +215,7 @@ class StreamMeter:
         return event
 
     def _keep(self, event: bytes) -> None:
-        if self._watch is not None:
+        if self._sought is not None and self._sought in event:
             self._watch(event)
         self._note(event)
 

@@ -30,7 +30,7 @@ SEGMENT_END = b"]"
 NO_IDS = SEGMENT_END
 _IDS = re.compile(rb'"completion_token_ids":\s*\[\s*\d')
 _TEXT = re.compile(rb'"(?:content|text)":\s*"((?:[^"\\]|\\.)+)"')
-_CALLS = b'"tool_calls":'
+CALLS = b'"tool_calls":'
 
 
 class Watch(IntFlag):
@@ -99,17 +99,18 @@ class Seam(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """Owns one stream's ids. The meter calls `watch` with each event of a stream that `is_watched`, then appends to
-    `log` the digits of the event's ids with their closing bracket, if it has any, and to `recent` the event, if it has
-    data."""
+    """Owns one stream's ids. The meter calls `watch` with each event that holds what is `sought` (nothing: no event),
+    then appends to `log` the digits of the event's ids with their closing bracket, if it has any, and to `recent` the
+    event, if it has data."""
 
-    __slots__ = ("_before", "_call", "_calls", "_had_text", "_repeat", "_text", "_was_thinking", "log", "recent",
-                 "watched")
+    __slots__ = ("_before", "_call", "_calls", "_had_text", "_keeps_text", "_repeat", "_text", "_was_thinking", "log",
+                 "recent", "sought")
 
     def __init__(self, watched: Watch = Watch.NOTHING) -> None:
         self.log = bytearray()
         self.recent: deque[bytes] = deque(maxlen=LONG_RING if watched & Watch.STOPS else RING)
-        self.watched = watched
+        self._keeps_text = bool(watched & Watch.TEXT)
+        self.sought = b"" if self._keeps_text else CALLS if watched & Watch.CALLS else None
         self._before = b""
         self._had_text = False
         self._repeat = NOTHING_SAID
@@ -120,11 +121,11 @@ class Journal:
 
     def watch(self, event: bytes) -> None:
         """Remembers what of an event's text and calls the client has."""
-        if self.watched & Watch.TEXT:
+        if self._keeps_text:
             found = _TEXT.search(event)
             if found is not None:
                 self._text += found[1]
-        if _CALLS in event:
+        if CALLS in event:
             for piece in _choice(event).delta.tool_calls or ():
                 self._watch_call(piece)
 
@@ -132,10 +133,6 @@ class Journal:
         """Ids that did not come as bytes."""
         if ids:
             self.log += b",".join(b"%d" % one for one in ids) + SEGMENT_END
-
-    @property
-    def is_watched(self) -> bool:
-        return bool(self.watched & (Watch.CALLS | Watch.TEXT))
 
     @property
     def last(self) -> bytes:

@@ -1,9 +1,11 @@
 """A stream that breaks after its first event goes on in another datacenter, and its client sees one answer."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
+import openai
 import pytest
 
 from control_plane.contracts.deployment import EngineFacts
@@ -262,3 +264,33 @@ async def test_a_stream_that_had_only_its_role_is_sent_again(
     assert (read["content"], read["ids"], read["roles"]) == ("The cat 漢 sat é on it.", {"chatcmpl-a"}, 1)
     record = await edge.record()
     assert (record.completion_tokens, record.resumes) == (11, 0)
+
+
+async def test_another_dialect_is_told_one_answer(edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    route(edge)
+    home.script, other.script = Engine(WORDS, cut_after=6), Engine(WORDS, "chatcmpl-b")
+    body = {"model": edge.client.model, "max_tokens": 50, "stream": True, "temperature": 0,
+            "messages": [{"role": "user", "content": "hi"}]}
+    answer = await edge.client.send(request(edge.client.key, body, path="/v1/messages"))
+    events = [json.loads(line[6:]) for line in answer.body.split(b"\n") if line.startswith(b"data: ")]
+    assert "".join(event["delta"].get("text", "") for event in events
+                   if event["type"] == "content_block_delta") == "The cat 漢 sat é on it."
+    assert [event["type"] for event in events].count("message_start") == 1
+    assert [event["usage"]["output_tokens"] for event in events if event["type"] == "message_delta"] == [11]
+    record = await edge.record()
+    assert (record.dialect, record.resumes, record.completion_tokens) == ("messages", 1, 11)
+
+
+async def test_an_openai_sdk_reads_one_stream(edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    route(edge)
+    home.script, other.script = Engine(CALLED, cut_after=2), Engine(CALLED, "chatcmpl-b", finish="tool_calls")
+    url = f"http://127.0.0.1:{edge.client.port}/v1"
+    async with openai.AsyncOpenAI(api_key=edge.client.key, base_url=url, max_retries=0) as sdk, \
+            sdk.chat.completions.stream(
+                model=edge.client.model, messages=[{"role": "user", "content": "hi"}], temperature=0,
+                tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]) as stream:
+        final = await stream.get_final_completion()
+    [choice] = final.choices
+    assert (choice.message.content, choice.finish_reason) == ("I call", "tool_calls")
+    assert choice.message.tool_calls is not None
+    assert choice.message.tool_calls[0].function.arguments == '{"x": 1}'

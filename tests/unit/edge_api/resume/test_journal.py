@@ -22,7 +22,7 @@ ALL = Watch.CALLS | Watch.TEXT
 def fed(journal: Journal, *events: bytes) -> Journal:
     """The journal after the events, as a meter feeds it."""
     for event in events:
-        if journal.is_watched:
+        if journal.sought is not None and journal.sought in event:
             journal.watch(event)
         journal.recent.append(event)
         found = json.decode(event[6:]).get("nvext")
