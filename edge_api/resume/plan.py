@@ -87,7 +87,8 @@ def _stop_thinking(values: Values) -> None:
     name = "chat_template_kwargs" if "chat_template_kwargs" in values else "chat_template_args"
     raw = values.get(name)
     known: Mapping[str, msgspec.Raw] = {} if raw is None or bytes(raw) == b"null" else _decode_object(raw)
-    values[name] = msgspec.Raw(json.encode({**known, **dict.fromkeys(known.keys() & {"thinking"}, False), "enable_thinking": False}))
+    switches = ("enable_thinking", "thinking") if "thinking" in known else ("enable_thinking",)
+    values[name] = msgspec.Raw(json.encode({**known, **dict.fromkeys(switches, False)}))
 
 
 def _constrain(values: Values, grammar: str) -> None:
