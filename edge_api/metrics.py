@@ -59,6 +59,10 @@ class Metrics:
             "meridian_edge_key_lookups_total",
             "Look-ups of keys that were not cached: found, unknown, limited, away.", ["result"], registry=self.registry)
         self.cached_keys = Gauge("meridian_edge_cached_keys", "Principals in the key cache.", registry=self.registry)
+        self.called_answers = Counter(
+            "meridian_edge_called_answers_total",
+            "Answers that ended with tool calls: fine, wrong (bad JSON, no such tool, or not its schema), unjudged.",
+            ["model", "datacenter", "verdict"], registry=self.registry)
 
     def _make_routing_figures(self) -> None:
         self.upstream_failures = Counter(
