@@ -1,10 +1,14 @@
 """The fields of a request that the edge itself reads. All others stay bytes and go upstream untouched."""
 
+import re
 from typing import Annotated
 
 import msgspec
+from msgspec import json
 
 NOTHING = msgspec.Raw()
+_decode_list = json.Decoder(list[msgspec.Raw]).decode
+_is_list_of_texts = re.compile(rb'\s*\[\s*["\[]').match
 
 
 class Fields(msgspec.Struct, gc=False, kw_only=True):
@@ -64,6 +68,11 @@ class Fields(msgspec.Struct, gc=False, kw_only=True):
         return self.max_tokens is None or self.max_completion_tokens is None
 
     @property
+    def texts(self) -> int:
+        """How many prompts these are: each has an answer of its own, as long as the limit says."""
+        return 1
+
+    @property
     def opening(self) -> list[msgspec.Raw]:
         """What stays the same while a conversation grows begins with these."""
         return []
@@ -82,10 +91,18 @@ class ChatFields(Fields, gc=False, kw_only=True):
 
 
 class PromptFields(Fields, gc=False, kw_only=True):
-    """A request to complete a prompt: text, token ids, or a list of either."""
+    """A request to complete a prompt: text, token ids, or a list of either. Frontends read `max_tokens` alone here."""
 
     prompt: msgspec.Raw
     logprobs: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_tokens if isinstance(self.max_tokens, int) else None
+
+    @property
+    def texts(self) -> int:
+        return _texts(self.prompt)
 
     @property
     def opening(self) -> list[msgspec.Raw]:
@@ -98,5 +115,14 @@ class EmbeddingFields(Fields, gc=False, kw_only=True):
     input: msgspec.Raw
 
     @property
+    def texts(self) -> int:
+        return _texts(self.input)
+
+    @property
     def opening(self) -> list[msgspec.Raw]:
         return [self.input]
+
+
+def _texts(raw: msgspec.Raw) -> int:
+    """How many texts, or lists of token ids, these are. One list of ids is one."""
+    return max(1, len(_decode_list(raw))) if _is_list_of_texts(raw) else 1

@@ -31,17 +31,19 @@ class Provider(msgspec.Struct, forbid_unknown_fields=True):
 
 
 MAX_CHOICES = 8
+MAX_PROMPTS = 128
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What is sent: `pieces`, `length` bytes in all, without a salt. `max_tokens` is what the answer may have at most,
-    null if nothing says so."""
+    """What is sent: `pieces`, `length` bytes in all, without a salt. `max_tokens` is what an answer may have at most,
+    null if nothing says so; `texts` is how many prompts there are, each with an answer of its own."""
 
     asked: Asked
     pieces: Pieces
     length: int
     wants_usage: bool
     max_tokens: int | None
+    texts: int = 1
 
     @property
     def choices(self) -> int:
@@ -74,10 +76,13 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
     if fields.service_tier is not None and fields.service_tier not in SERVICE_TIERS:
         raise Refusal(errors.INVALID_VALUE, f"'service_tier' is {fields.service_tier[:100]!r}; it may be one of "
                       + ", ".join(sorted(SERVICE_TIERS)), "service_tier")
+    texts = 1 if asked.upstream is Upstream.CHAT else fields.texts
+    if texts > 1 and asked.upstream is Upstream.COMPLETIONS:
+        _check_prompts(asked, texts)
     pieces = upstream_body(asked, model.default_max_tokens)
     limit = fields.limit
     return Prepared(asked, pieces, sum(map(len, pieces)), always_usage or asked.wants_usage,
-                    model.default_max_tokens if limit is None else limit)
+                    model.default_max_tokens if limit is None else limit, texts)
 
 
 def choice_of(prepared: Prepared, model: RoutedModel, index: int, voice: Callable[[], StreamVoice]) -> Prepared:
@@ -96,10 +101,12 @@ def choice_of(prepared: Prepared, model: RoutedModel, index: int, voice: Callabl
 
 def worst_case(request_id: UUID, principal: Principal, model: RoutedModel, prepared: Prepared) -> Need:
     """What the request can use at most."""
-    prompt = prompt_bound(prepared.length, model.context_window)
     if prepared.asked.counts is not None:
         return Need(request_id, principal, model.id, 0, 0, 0)  # nothing is generated, nothing is billed
-    completion = completion_bound(prepared.max_tokens, model.max_output_tokens, prepared.choices)
+    texts = prepared.texts
+    prompt = prompt_bound(prepared.length, model.context_window * texts)
+    completion = 0 if prepared.asked.upstream is Upstream.EMBEDDINGS else completion_bound(
+        prepared.max_tokens, model.max_output_tokens, prepared.choices * texts)
     return Need(request_id, principal, model.id, prompt, completion, worst_cost_nusd(model.tariff, prompt, completion))
 
 
@@ -140,8 +147,21 @@ def _provider(fields: Fields) -> Provider:
 
 
 def _check_limit(fields: Fields, max_output_tokens: int) -> None:
-    """Refuses an answer longer than the model can give; the refusal names the field and the model's own limit."""
+    """Refuses an answer longer than the model can give; the refusal names the field and the model's own limit. Less
+    than one token is refused, too: it would make room in the sender's allowance instead of taking some."""
     for param, limit in (("max_tokens", fields.max_tokens), ("max_completion_tokens", fields.max_completion_tokens)):
-        if isinstance(limit, int) and limit > max_output_tokens:
-            raise Refusal(errors.INVALID_VALUE, f"'{param}' is {limit}; this model answers with at most "
-                          f"{max_output_tokens} tokens", param)
+        if not isinstance(limit, int) or 1 <= limit <= max_output_tokens:
+            continue
+        why = (f"this model answers with at most {max_output_tokens} tokens" if limit > max_output_tokens
+               else "it must be at least 1")
+        raise Refusal(errors.INVALID_VALUE, f"'{param}' is {limit}; {why}", param)
+
+
+def _check_prompts(asked: Asked, texts: int) -> None:
+    """Refuses several prompts where frontends count the tokens of each by itself: one's usage would hide the others'.
+    """
+    if texts > MAX_PROMPTS:
+        raise Refusal(errors.INVALID_VALUE, f"'prompt' has {texts} texts; it may have {MAX_PROMPTS}", "prompt")
+    if asked.streamed or (asked.fields.n or 1) > 1:
+        raise Refusal(errors.INVALID_VALUE, "several prompts are answered whole, with one choice each: send one prompt "
+                      "in each request to stream it or to ask for several choices", "prompt")
