@@ -32,7 +32,7 @@ from edge_api.hot.services import RouteNeed
 from edge_api.hot.settle import Journal
 from edge_api.hot.splice import salted
 from edge_api.hot.too_long import length_refusal, may_be_too_long
-from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts
+from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN
 from edge_api.hot.wire import Place, session_headers, trace_headers
 from edge_api.resume.demand import watch_for
 from edge_api.resume.resumer import Break, Continuation, NotResumed
@@ -238,11 +238,12 @@ class Dispatch:
     def first_event(self) -> None:
         self._journal.first_byte()
 
-    def stream_completed(self, counts: Counts, finish_reason: str) -> None:
+    def stream_completed(self, meter: StreamMeter) -> None:
         self._connection = None  # the relay reads the rest of its body, then the pool has it back
         self._services.retries.note_answer()
         self._leave_attempt(200)
-        self._journal.settle(Outcome.COMPLETED, counts, 200, self._attempts, finish_reason)
+        self._journal.settle(Outcome.COMPLETED, meter.complete_counts(), 200, self._attempts, meter.finish_reason(),
+                             calls=meter.journal.called)
 
     def stream_broken(self, failure: Failure) -> None:
         self._connection = None
@@ -257,7 +258,7 @@ class Dispatch:
         """The attempt is over without an answer: the request goes elsewhere, or its client is told."""
         engine = self._route.engine if self._route is not None else NO_FACTS
         self._note_failure(failure)
-        self._leave_attempt(failure.status)
+        self._leave_attempt(failure.status, failed=failure.kind is not FailureKind.CROWDED)
         self._failures.append(failure)
         self._excluded |= {self._datacenter_id}
         self._forget_answer()
@@ -450,7 +451,7 @@ class Dispatch:
         self._leave_attempt(200)
         self._journal.first_byte()
         self._journal.settle(Outcome.COMPLETED, answer.counts, 200, self._attempts, answer.finish_reason,
-                             answer.cost)
+                             answer.cost, answer.calls)
         self._client.answer(self._place.named if self._place else b"", told)
         self._client.finish(200)
 
@@ -470,14 +471,16 @@ class Dispatch:
         elif failure.counts_against_datacenter and self._prepared.asked.upstream is not Upstream.EMBEDDINGS:
             chooser.erred(route)  # that a model makes no embeddings is no fault of its datacenter
 
-    def _leave_attempt(self, status: int) -> None:
+    def _leave_attempt(self, status: int, failed: bool = False) -> None:
         """Whatever became of it, the attempt is over: its connection, its wait and its place in the count are free."""
         self._hot.first_byte.stop(self)
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
         if self._connection is not None:
-            self._connection.abandon(self._relay or self)
+            self._connection.abandon(self)
+            if self._relay is not None:  # until the next datacenter has accepted it, its sink is not the relay yet
+                self._connection.abandon(self._relay)
             self._connection = None
         if self._pause is not None:
             self._pause.cancel()
@@ -490,7 +493,7 @@ class Dispatch:
             self._continuation = None
         self._services.open_requests.leave(route.datacenter_id, route.deployment_id)
         self._hot.leave(self._place.address, self)
-        self._attempts.append(Attempt(self._datacenter_id, status, self._delivered))
+        self._attempts.append(Attempt(self._datacenter_id, status, self._delivered, failed))
 
     def _forget_answer(self) -> None:
         self._status, self._size, self._headers = 0, 0, {}

@@ -72,7 +72,6 @@ class EdgeProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        self._idle_since_s = 0.0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -114,6 +113,7 @@ class EdgeProtocol(HttpToolsProtocol):
         # The ASGI scope, which uvicorn builds here, is built once it is known that the app is asked.
         self.url = b""
         self._fields.clear()
+        self._idle_since_s = 0.0  # not before: line ends, or the rest of a body that nobody wants, are no request
         self._head_bytes = 0
         self._is_in_head = self._is_arriving = True
 

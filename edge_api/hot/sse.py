@@ -32,10 +32,11 @@ class EventSplitter:
         Raises:
             EventTooLong: the open event is past the bound.
         """
-        if b"\n" not in data and b"\r" not in data:
+        held = self.held
+        if b"\n" not in data and b"\r" not in data and not (held and held[-1].endswith(b"\r")):
             self._hold(data)  # an event holds no line end but at its lines' ends: nothing can have been completed
             return []
-        if self.held:
+        if held:
             data = b"".join((*self.held, data))
             self.held.clear()
             self._held_bytes = 0
