@@ -10,16 +10,18 @@ from infra.local import postgres
 from infra.local.postgres import Postgres
 from infra.local.valkey import Valkey
 from tests import throwaway
+from tests.e2e.stack import LocalStack, state_directory
 
 TEMPLATE = "migrated"
+ON_THE_STACK = ("tests/contract/", "tests/e2e/")
 
 
 class WholeFiles(LoadScopeScheduling):
-    """Spreads files over the workers, not tests: a file's clusters start once. The whole stack is one unit."""
+    """Spreads files over the workers, not tests: a file's clusters start once. All on the whole stack is one unit."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", 1)[0]
-        return "tests/e2e" if path.startswith("tests/e2e/") else path
+        return "the stack" if path.startswith(ON_THE_STACK) else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
@@ -74,3 +76,24 @@ async def valkey_url(valkey_server: Valkey) -> str:
     async with Redis.from_url(valkey_server.url) as client:
         await client.flushall()
     return valkey_server.url
+
+
+@pytest.fixture(scope="session")
+def running_stack() -> Iterator[LocalStack]:
+    """A whole local stack, started once a session; afterwards it must end with Ctrl-C and leave nothing behind."""
+    with state_directory() as state:
+        stack = LocalStack(state)
+        try:
+            stack.start()
+            yield stack
+            assert stack.stop() == 0
+            assert stack.processes() == []
+        finally:
+            stack.kill_all()
+
+
+@pytest.fixture
+def stack(running_stack: LocalStack) -> LocalStack:
+    """The stack, with every datacenter ready and no operation under way."""
+    running_stack.settle()
+    return running_stack

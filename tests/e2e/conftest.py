@@ -1,32 +1,11 @@
-"""One running stack for all tests of this folder; each test gets it settled, and its clients closed."""
+"""What the tests of this folder ask the stack with; its clients are closed after each test."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from openai import AsyncOpenAI
 
-from tests.e2e.stack import LocalStack, state_directory
-
-
-@pytest.fixture(scope="session")
-def running_stack() -> Iterator[LocalStack]:
-    """Started once a session; afterwards it must end with Ctrl-C and leave nothing behind."""
-    with state_directory() as state:
-        stack = LocalStack(state)
-        try:
-            stack.start()
-            yield stack
-            assert stack.stop() == 0
-            assert stack.processes() == []
-        finally:
-            stack.kill_all()
-
-
-@pytest.fixture
-def stack(running_stack: LocalStack) -> LocalStack:
-    """The stack, with every datacenter ready and no operation under way."""
-    running_stack.settle()
-    return running_stack
+from tests.e2e.stack import LocalStack
 
 
 @pytest.fixture
