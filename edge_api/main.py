@@ -48,6 +48,7 @@ from edge_api.settings import Settings
 from edge_api.snapshot.client import SyncClient
 from edge_api.snapshot.holder import TableHolder
 from edge_api.snapshot.store import SnapshotStore
+from edge_api.tool_calls.judge import CallJudge
 
 log = structlog.get_logger()
 
@@ -70,6 +71,7 @@ class Edge:
     sync: SyncClient
     metrics: Metrics
     quality: Quality
+    judge: CallJudge
     admission: AdmissionParts
     hot: HotPath
     prober: Prober
@@ -132,6 +134,7 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     keyring.restore()
     outbox = open_outbox(state_dir / "outbox", settings.outbox_segment_bytes, settings.outbox_max_bytes, clock, metrics)
     quality = Quality(clock)
+    judge = CallJudge(metrics, quality.note_calls)
     shipper = Shipper(outbox, link, boot_id, clock, metrics, quality.note)
     sync = SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
         link, state_dir, settings.enrolment_token_file, settings.control_plane_urls))
@@ -144,10 +147,10 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
         table=holder, keyring=keyring, chooser=Chooser(health, metrics, open_requests.by_deployment),
         retries=RetryBudget(), outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings),
         metrics=metrics, session_key=session_key, admission=admission.gate,
-        client_address=partial(_client_address, settings.trusted_proxies)), upstream_tls)
+        client_address=partial(_client_address, settings.trusted_proxies), judge=judge), upstream_tls)
     return Edge(
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
-        metrics=metrics, quality=quality, shipper=shipper, sync=sync, admission=admission, hot=hot,
+        metrics=metrics, quality=quality, judge=judge, shipper=shipper, sync=sync, admission=admission, hot=hot,
         prober=Prober(holder, health, metrics, hot.lost, settings.probe_timeout_s, upstream_tls))
 
 
@@ -174,7 +177,7 @@ async def living(edge: Edge) -> AsyncIterator[None]:
     tasks = {
         "follow": follow, "fsync": edge.outbox.run, "ship": edge.shipper.run,
         "save_keys": edge.keyring.run_save, "refresh_keys": edge.keyring.run_refresh,
-        "probe": edge.prober.run, **edge.admission.tasks(),
+        "probe": edge.prober.run, "judge": edge.judge.run, **edge.admission.tasks(),
     }
     gc.freeze()  # what was made to start lives on: looking through it again and again finds nothing
     log.info("edge_started", host=settings.host, port=settings.port)

@@ -35,6 +35,7 @@ from edge_api.background import running
 from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.services import Services
+from edge_api.listings.quality import Quality
 from edge_api.main import CannotStart, authorities, hold_state_dir
 from edge_api.metering.frames import Unreadable, decode, scan
 from edge_api.metering.outbox import Outbox, segment_numbers, segment_path
@@ -49,6 +50,7 @@ from edge_api.routing.table import RoutedModel, RoutingTable, build_table
 from edge_api.serving import leave_on_signals, limits_of, listen
 from edge_api.settings import Settings
 from edge_api.snapshot.holder import TableHolder
+from edge_api.tool_calls.judge import CallJudge
 
 NO_CONTROL_PLANE = "none: this edge stands by itself"
 PLACE = "upstream"
@@ -235,6 +237,8 @@ class StandaloneEdge:
     open_requests: OpenRequests
     outbox: Outbox
     metrics: Metrics
+    quality: Quality
+    judge: CallJudge
     services: Services
     upstream_tls: ssl.SSLContext | None
 
@@ -251,10 +255,13 @@ def assemble(upstream: SplitResult, options: Options, settings: Settings, clock:
     metrics, open_requests, models = Metrics(), OpenRequests(), UpstreamModels(upstream, price, clock)
     segment_bytes = min(settings.outbox_segment_bytes, settings.outbox_max_bytes // SEGMENTS)
     outbox = open_outbox(settings.state_dir / "outbox", segment_bytes, settings.outbox_max_bytes, clock, metrics)
-    return StandaloneEdge(settings, models, open_requests, outbox, metrics, Services(
+    quality = Quality(clock)
+    judge = CallJudge(metrics, quality.note_calls)
+    return StandaloneEdge(settings, models, open_requests, outbox, metrics, quality, judge, Services(
         table=models.holder, keyring=OneKey(options.key), chooser=Chooser(Health(clock), metrics),
         retries=RetryBudget(), outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings),
-        metrics=metrics, session_key=session_key, admission=NoAdmission(), client_address=lambda peer, _: peer),
+        metrics=metrics, session_key=session_key, admission=NoAdmission(), client_address=lambda peer, _: peer,
+        judge=judge),
         authorities(settings.upstream_ca_file))
 
 
@@ -263,7 +270,8 @@ def serve(edge: StandaloneEdge) -> None:
 
     @asynccontextmanager
     async def living() -> AsyncIterator[None]:
-        tasks = {"fsync": edge.outbox.run, "trim": lambda: trim(edge.outbox, edge.metrics), "models": edge.models.run}
+        tasks = {"fsync": edge.outbox.run, "trim": lambda: trim(edge.outbox, edge.metrics), "models": edge.models.run,
+                 "judge": edge.judge.run}
         gc.freeze()  # what was made to start lives on
         log.info("edge_started", host=edge.settings.host, port=edge.settings.port)
         async with running(tasks, edge.metrics):
@@ -274,7 +282,8 @@ def serve(edge: StandaloneEdge) -> None:
 
     hot_routes = [path.decode() for path in HOT_ROUTES]
     listen(edge.settings, HotPath(edge.services, edge.upstream_tls), ColdParts(
-        edge.models.holder, edge.open_requests, edge.metrics, lambda: NO_CONTROL_PLANE, hot_routes), living)
+        edge.models.holder, edge.open_requests, edge.metrics, lambda: NO_CONTROL_PLANE, hot_routes,
+        quality=edge.quality), living)
 
 
 async def trim(outbox: Outbox, metrics: Metrics) -> None:

@@ -30,11 +30,13 @@ class MeterSource(StrEnum):
 class Attempt(msgspec.Struct, frozen=True):
     """One try in one datacenter. `status` is the HTTP status that it answered, 0 if it never did. `delivered` counts
     the completion tokens that the client had from earlier attempts when this one began: more than 0 is a resumed
-    stream."""
+    stream. `failed`: the datacenter let the request down: no answer, an error of its own, or an answer that broke off.
+    Neither a client that left nor a request that is refused is that."""
 
     datacenter_id: str
     status: int
     delivered: int = 0
+    failed: bool = False
 
 
 class UsageOpen(msgspec.Struct, frozen=True, tag="open"):

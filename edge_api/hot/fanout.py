@@ -7,7 +7,7 @@ and the completions together; there is one usage record. A choice that fails for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from edge_api.dialects.base import ChunkHead
 from edge_api.dialects.plain import KEEP_ALIVE, OBJECTS, PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot import respond, sse
+from edge_api.hot.answer import TOOL_CALLS
 from edge_api.hot.dispatch import CLIENT_GONE_STATUS, Client, Dispatch
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared, choice_of
@@ -28,6 +29,7 @@ from edge_api.hot.services import RouteNeed
 from edge_api.hot.settle import Journal
 from edge_api.hot.usage import NOTHING_DELIVERED, Counts, cost_of, usage_of, with_cost
 from edge_api.routing.table import RoutedModel
+from edge_api.tool_calls.verdict import Called
 
 _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_choices = json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -142,9 +144,12 @@ class Fanout:
     # settling and telling
 
     def _settle(self, outcome: Outcome, status: int, counts: Counts | None = None) -> None:
+        """A request of which any choice ended with calls did."""
         attempts = [attempt for choice in self._choices for attempt in choice.attempts]
+        called = [choice for choice in self._choices if choice.finish_reason == TOOL_CALLS]
         self._journal.settle(outcome, self._counts() if counts is None else counts, status, attempts,
-                             self._choices[0].finish_reason)
+                             (called or self._choices)[0].finish_reason, None,
+                             [call for choice in called for call in choice.calls])
 
     def _counts(self) -> Counts:
         known = [choice.counts for choice in self._choices if choice.counts is not None]
@@ -203,6 +208,7 @@ class Choice:
         self.counts: Counts | None = None
         self.attempts: list[Attempt] = []
         self.finish_reason, self.named, self.body = "", b"", b""
+        self.calls: Sequence[Called] = ()
         self.has_byte = self.is_finished = False
         self.dispatch = Dispatch(self, hot, principal, model, prepared, session, need, self)
 
@@ -231,9 +237,9 @@ class Choice:
         self._fanout.first_byte(self._index)
 
     def settle(self, outcome: Outcome, counts: Counts, http_status: int, attempts: list[Attempt],
-               finish_reason: str = "", cost: Cost | None = None) -> None:
+               finish_reason: str = "", cost: Cost | None = None, calls: Sequence[Called] = ()) -> None:
         if self.counts is None:
-            self.counts, self.attempts, self.finish_reason = counts, attempts, finish_reason
+            self.counts, self.attempts, self.finish_reason, self.calls = counts, attempts, finish_reason, calls
             if outcome is Outcome.COMPLETED and http_status == 200:
                 self._fanout.settled()
 

@@ -18,7 +18,6 @@ from edge_api.hot import respond
 from edge_api.hot.failure import Failure, FailureKind, judge_stream_error
 from edge_api.hot.meter import StreamMeter
 from edge_api.hot.sse import EventSplitter, EventTooLong, is_whole
-from edge_api.hot.usage import Counts
 from edge_api.upstream.connection import Headers, UpstreamConnection
 
 LINE_END = 0x0A
@@ -34,7 +33,7 @@ class StreamOwner(Protocol):
         """The first event is about to be written."""
         ...
 
-    def stream_completed(self, counts: Counts, finish_reason: str) -> None:
+    def stream_completed(self, meter: StreamMeter) -> None:
         """Journals the usage; the stream's last bytes are written after it."""
         ...
 
@@ -192,7 +191,7 @@ class StreamRelay:
             self._owner.first_event()
         self._is_over = True
         out = self._voice.end(out + self.meter.closing_usage())
-        self._owner.stream_completed(self.meter.complete_counts(), self.meter.finish_reason())
+        self._owner.stream_completed(self.meter)
         self._write(self._framed(out, is_last=True))
         if self._connection is not None:
             self._connection.resume()  # what is left is the end of its body; then the pool has it back

@@ -4,16 +4,19 @@ Built once, by the process's entry point. Everything but the look-up of an unkno
 never waits for anything but the client and the datacenter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from uuid import UUID
+
+from msgspec import Raw
 
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.keys import Principal
 from control_plane.contracts.usage import UsageOpen, UsageRecord
 from edge_api.hot.fields import Fields
 from edge_api.routing.table import Route, RoutedModel, RoutingTable
+from edge_api.tool_calls.verdict import Called
 
 MEBIBYTE = 1 << 20
 
@@ -189,6 +192,24 @@ class HotMetrics(Protocol):
         ...
 
 
+class CallJudge(Protocol):
+    """Judges the tool calls of answers, some time later."""
+
+    def take(self, model_id: str, datacenter_id: str, tools: Sequence[Raw], calls: Sequence[Called]) -> None:
+        """An answer to a request with these tools ended with these calls."""
+        ...
+
+
+class NoJudge:
+    """Nobody asks how well tools are called."""
+
+    def take(self, model_id: str, datacenter_id: str, tools: Sequence[Raw], calls: Sequence[Called]) -> None:
+        """Nothing is judged."""
+
+
+NO_JUDGE = NoJudge()
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Sizes in bytes, times in seconds.
@@ -241,3 +262,4 @@ class Services:
     admission: Admission
     client_address: Callable[[str, bytes], str]
     """The client's address, of the peer's and the `X-Forwarded-For` that it sent."""
+    judge: CallJudge = NO_JUDGE

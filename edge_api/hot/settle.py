@@ -1,5 +1,6 @@
 """The two usage frames of a request: `open` before it is sent upstream, and one record when it is over."""
 
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -11,9 +12,12 @@ from control_plane.contracts.usage import Attempt, Outcome, UsageOpen, UsageReco
 from edge_api import errors
 from edge_api.dialects.base import Asked
 from edge_api.errors import Refusal
+from edge_api.hot.answer import TOOL_CALLS
+from edge_api.hot.fields import ChatFields
 from edge_api.hot.services import Grant, OutboxFull, Services
 from edge_api.hot.usage import Counts, cost_of
 from edge_api.routing.table import RoutedModel
+from edge_api.tool_calls.verdict import Called
 
 MICRO, MILLI = 1_000_000, 1_000  # times are told in milliseconds, to the microsecond
 
@@ -36,8 +40,8 @@ class Journal(Protocol):
         ...
 
     def settle(self, outcome: Outcome, counts: Counts, http_status: int, attempts: list[Attempt],
-               finish_reason: str = "", cost: Cost | None = None) -> None:
-        """Journals what the request used."""
+               finish_reason: str = "", cost: Cost | None = None, calls: Sequence[Called] = ()) -> None:
+        """Journals what the request used, and has its calls judged if it ended with calls."""
         ...
 
 
@@ -76,7 +80,7 @@ class RequestJournal:
         self._services.metrics.first_byte(self._first_byte_s)
 
     def settle(self, outcome: Outcome, counts: Counts, http_status: int, attempts: list[Attempt],
-               finish_reason: str = "", cost: Cost | None = None) -> None:
+               finish_reason: str = "", cost: Cost | None = None, calls: Sequence[Called] = ()) -> None:
         """Journals what the request used. A record that cannot be written is told, and the answer goes on: its `open`
         frame stays, and the engine's witness settles it."""
         if self._settled:
@@ -101,3 +105,7 @@ class RequestJournal:
             log.error("usage_record_failed", request_id=str(self._request_id), error=str(error))
             self._services.metrics.unsettled()
         self._grant.settle(counts.prompt + counts.completion, cost.total_nusd)
+        if finish_reason == TOOL_CALLS and outcome is Outcome.COMPLETED:
+            fields = self._asked.fields
+            offered = fields.tools if isinstance(fields, ChatFields) else None
+            self._services.judge.take(self._model.id, record.datacenter_id, offered or (), calls)

@@ -33,5 +33,4 @@ def _endpoint(model: RoutedModel, datacenter: str, quality: Quality) -> dict[str
         "supported_parameters": supported(model.listing.details),
         "supports_implicit_caching": model.price.cached_input_usd < model.price.input_usd,
         **quality.figures(model.id, datacenter),
-        "tool_call_error_rate_1d": None,
     }

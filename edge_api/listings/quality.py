@@ -1,8 +1,13 @@
-"""How well each datacenter served each model of late, as this edge's own usage records tell.
+"""How well each datacenter served each model of late, as this edge's own requests tell.
 
-Uptime is successes by all that was no client's fault (OpenRouter's rule: 400, 403, 413 and 429 do not count), a broken
-answer being a failure. One number a minute and kind is kept for a day, and at most `MAX_SAMPLES` latencies and speeds
-for half an hour, so the memory is bounded by models times datacenters.
+Uptime is successes by all that was no client's fault, by OpenRouter's rule: 401, 402, 404, every 5xx, an answer that
+broke off and one that ended with an error count against; 400, 403, 413 and 429 do not count, nor do the other ways to
+refuse a request for what it is. What a client left before its answer began tells nothing. Each attempt counts where it
+was sent to: an overload (503, 529) is the datacenter's, though clients are told 429.
+
+The rate of wrong tool calls is OpenRouter's too (`edge_api/tool_calls`). One number a minute and kind is kept for a
+day, and at most `MAX_SAMPLES` latencies and speeds for half an hour, so the memory is bounded by models times
+datacenters.
 """
 
 from collections import deque
@@ -10,7 +15,7 @@ from math import ceil
 from typing import Any
 
 from control_plane.contracts.clock import Clock
-from control_plane.contracts.usage import Outcome, UsageRecord
+from control_plane.contracts.usage import Attempt, UsageRecord
 
 MIN_SAMPLES = 100
 MAX_SAMPLES = 2_000
@@ -19,34 +24,44 @@ MINUTE_S = 60.0
 WINDOWS_MIN = {"uptime_last_5m": 5, "uptime_last_30m": 30, "uptime_last_1d": 1_440}
 RECENT_MIN = 30
 DAY_MIN = 1_440
-UNCOUNTED = frozenset({400, 403, 413, 415, 422, 429})
+REFUSED_REQUEST = frozenset({400, 403, 413, 415, 422})
+UNCOUNTED = REFUSED_REQUEST | {429}
 PERCENTILES = (50, 75, 90, 99)
 
 
-class _Place:
-    """One model in one datacenter: counts by minute, oldest first, and samples of (minute, seconds, tokens per s)."""
+class _Share:
+    """How many of all were bad, by minute of the last day."""
 
-    __slots__ = ("minutes", "samples")
+    __slots__ = ("minutes",)
 
     def __init__(self) -> None:
-        self.minutes: deque[list[int]] = deque()  # [minute, all, failed]
+        self.minutes: dict[int, list[int]] = {}  # all, bad
+
+    def count(self, minute: int, is_bad: bool, now_min: int) -> None:
+        if minute not in self.minutes:
+            if len(self.minutes) >= DAY_MIN:
+                self.minutes = {at: counted for at, counted in self.minutes.items() if at > now_min - DAY_MIN}
+            self.minutes[minute] = [0, 0]
+        counted = self.minutes[minute]
+        counted[0] += 1
+        counted[1] += is_bad
+
+    def bad(self, now_min: int, window_min: int) -> float | None:
+        """The share of the bad ones; null for too few."""
+        recent = [counted for at, counted in self.minutes.items() if at > now_min - window_min]
+        total, bad = sum(counted[0] for counted in recent), sum(counted[1] for counted in recent)
+        return None if total < MIN_SAMPLES else bad / total
+
+
+class _Place:
+    """One model in one datacenter: attempts that failed, answers with wrong calls, and samples of (minute, seconds,
+    tokens per second)."""
+
+    __slots__ = ("called", "samples", "tried")
+
+    def __init__(self) -> None:
+        self.tried, self.called = _Share(), _Share()
         self.samples: deque[tuple[int, float, float | None]] = deque(maxlen=MAX_SAMPLES)
-
-    def count(self, minute: int, failed: bool) -> None:
-        if not self.minutes or self.minutes[-1][0] < minute:
-            self.minutes.append([minute, 0, 0])
-            while self.minutes[0][0] <= minute - DAY_MIN:
-                self.minutes.popleft()
-        self.minutes[-1][1] += 1
-        self.minutes[-1][2] += failed
-
-    def uptime(self, minute: int, window_min: int) -> float | None:
-        total = failed = 0
-        for at, counted, broken in reversed(self.minutes):
-            if at <= minute - window_min:
-                break
-            total, failed = total + counted, failed + broken
-        return None if total < MIN_SAMPLES else 100 * (total - failed) / total
 
 
 class Quality:
@@ -57,31 +72,39 @@ class Quality:
         self._places: dict[tuple[str, str], _Place] = {}
 
     def note(self, record: UsageRecord) -> None:
-        """Counts each attempt of a request for the datacenter that it was sent to. The last one, if it was accepted,
-        ended as the request did; one before it that was accepted broke off."""
-        minute = self._minute()
-        last = len(record.attempts) - 1
+        """Counts each attempt of a request for the datacenter that it was sent to, in the minute that it ended. A
+        request that was refused for what it is says nothing of any."""
+        if record.http_status in REFUSED_REQUEST:
+            return
+        now_min, last = self._minute(), len(record.attempts) - 1
+        age_s = self._clock.time_s() - record.opened_at_s - record.duration_ms / 1_000
+        minute = now_min - int(max(0.0, age_s) // MINUTE_S)
         for index, attempt in enumerate(record.attempts):
-            if attempt.status in UNCOUNTED:
-                continue
-            is_whole = index == last and record.outcome is not Outcome.UPSTREAM_LOST and attempt.status == 200
-            place = self._place(record.model_id, attempt.datacenter_id)
+            was_served = served(attempt, is_error=index == last and record.finish_reason == "error")
+            place = None if was_served is None else self._place(record.model_id, attempt.datacenter_id)
             if place is None:
                 continue
-            place.count(minute, not is_whole)
-            if is_whole and index == 0 and record.ttft_ms is not None:
+            place.tried.count(minute, not was_served, now_min)
+            if was_served and last == 0 and record.ttft_ms is not None:
                 place.samples.append((minute, record.ttft_ms / 1_000, _tokens_per_s(record)))
+
+    def note_calls(self, model_id: str, datacenter_id: str, is_wrong: bool) -> None:
+        """Counts an answer that ended with tool calls."""
+        place, now_min = self._place(model_id, datacenter_id), self._minute()
+        if place is not None:
+            place.called.count(now_min, is_wrong, now_min)
 
     def figures(self, model_id: str, datacenter_id: str) -> dict[str, Any]:
         """Uptimes in percent, latencies to the first byte in seconds, speeds in tokens per second of the whole time
-        that a request took; null where fewer than `MIN_SAMPLES` tell."""
+        that a request took, the share of answers with wrong tool calls; null where fewer than `MIN_SAMPLES` tell."""
         minute, place = self._minute(), self._places.get((model_id, datacenter_id)) or _Place()
         recent = [sample for sample in place.samples if sample[0] > minute - RECENT_MIN]
         speeds = [speed for _, _, speed in recent if speed is not None]
         return {
-            **{name: place.uptime(minute, window_min) for name, window_min in WINDOWS_MIN.items()},
+            **{name: _percent_good(place.tried.bad(minute, window_min)) for name, window_min in WINDOWS_MIN.items()},
             "latency_last_30m": percentiles([latency_s for _, latency_s, _ in recent]),
             "throughput_last_30m": percentiles(speeds, descending=True),
+            "tool_call_error_rate_1d": place.called.bad(minute, DAY_MIN),
         }
 
     def _place(self, model_id: str, datacenter_id: str) -> _Place | None:
@@ -95,12 +118,26 @@ class Quality:
         return int(self._clock.monotonic_s() // MINUTE_S)
 
 
+def served(attempt: Attempt, is_error: bool = False) -> bool | None:
+    """Whether a datacenter did what it was asked for; null where that is no question. `is_error`: its answer ended
+    with an error."""
+    if attempt.status in UNCOUNTED:
+        return None
+    if attempt.status == 0:
+        return False if attempt.failed else None  # the client left before there was an answer
+    return attempt.status == 200 and not attempt.failed and not is_error
+
+
 def percentiles(values: list[float], descending: bool = False) -> dict[str, float] | None:
     """The value that so many percent are not worse than; null for too few values."""
     if len(values) < MIN_SAMPLES:
         return None
     ordered = sorted(values, reverse=descending)
     return {f"p{share}": ordered[ceil(share * len(ordered) / 100) - 1] for share in PERCENTILES}
+
+
+def _percent_good(bad: float | None) -> float | None:
+    return None if bad is None else 100 * (1 - bad)
 
 
 def _tokens_per_s(record: UsageRecord) -> float | None:

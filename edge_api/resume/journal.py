@@ -23,6 +23,7 @@ from msgspec import json
 
 from control_plane.contracts.deployment import ReasoningFacts
 from edge_api.hot import sse
+from edge_api.tool_calls.verdict import Called
 
 RING = 8
 LONG_RING = 64  # with stop strings such as " x" nearly every word may be the beginning of one
@@ -116,7 +117,7 @@ class Journal:
         self._repeat = NOTHING_SAID
         self._was_thinking = False
         self._text = bytearray()
-        self._calls = 0
+        self._calls: list[Call] = []
         self._call: Call | None = None
 
     def watch(self, event: bytes) -> None:
@@ -150,6 +151,11 @@ class Journal:
         cut = self._cut(frozenset())
         return self.tokens if cut is None else _count(cut.log.removesuffix(SEGMENT_END).replace(SEGMENT_END, b","))
 
+    @property
+    def called(self) -> Sequence[Called]:
+        """The calls that the client has, as far as they have come; none of a stream that is not watched for them."""
+        return [Called(call.name, call.arguments) for call in self._calls] if self._calls else ()
+
     def seam(self, reasoning: ReasoningFacts | None, stops: Iterable[str] = ()) -> Seam | None:
         """Where the stream goes on, if it broke now. None: so much text was held back that nobody can say."""
         half = self._half_call()
@@ -164,7 +170,7 @@ class Journal:
             ids=ids, tokens=_count(ids), reasoning=where, reasoning_tokens=_count(thought),
             is_thinking=is_thinking,
             text=_unescaped(self._text).removesuffix(cut.repeat.content), repeat=cut.repeat,
-            calls=self._calls - (half is not None), half_call=half,
+            calls=len(self._calls) - (half is not None), half_call=half,
             had_text=self._had_text or any(map(has_text, self.recent)), was_counted=self.tokens > 0)
 
     def go_on(self, seam: Seam) -> None:
@@ -214,9 +220,11 @@ class Journal:
     def _watch_call(self, piece: CallPiece) -> None:
         call = self._call
         if call is None or piece.index != call.index:
-            self._calls += 1
+            if call is not None:
+                call.log = None  # only the last call can be cut
             cut = self._cut(frozenset())
             call = self._call = Call(piece.index, cut and cut.log)
+            self._calls.append(call)
         call.id, call.name = call.id or piece.id or "", call.name or piece.function.name or ""
         call.arguments += piece.function.arguments or ""
         call.pieces += 1

@@ -105,7 +105,7 @@ async def test_what_is_open_in_a_datacenter_that_is_lost_goes_on_in_another(
     assert took_s < within_s + 1.0
     [record] = await two.records(1)
     assert (record.outcome, record.completion_tokens) == (Outcome.COMPLETED, 5)
-    assert record.attempts == [Attempt(HOME, 200), Attempt(OTHER, 200)]
+    assert record.attempts == [Attempt(HOME, 200, failed=True), Attempt(OTHER, 200)]
 
 
 async def test_a_lost_datacenter_is_asked_no_more_and_found_again(tmp_path: Path) -> None:

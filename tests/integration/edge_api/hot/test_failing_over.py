@@ -59,7 +59,7 @@ async def test_another_datacenter_answers_when_home_fails(edge: EdgeUnderTest, h
     answer = await edge.client.ask()
     assert answer.status == 200
     record = await edge.record()
-    assert record.attempts == [Attempt(HOME, status), Attempt(OTHER, 200)]
+    assert record.attempts == [Attempt(HOME, status, failed=True), Attempt(OTHER, 200)]
     assert record.datacenter_id == OTHER
 
 

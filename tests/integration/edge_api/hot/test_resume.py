@@ -57,7 +57,7 @@ async def test_the_usage_is_that_of_one_answer(edge: EdgeUnderTest, home: Datace
     assert (record.outcome, record.meter, record.finish_reason) == (
         Outcome.COMPLETED, MeterSource.ENGINE, "stop")
     assert (record.prompt_tokens, record.cached_tokens, record.completion_tokens) == (4, 3, 11)
-    assert (record.attempts, record.resumes) == ([Attempt(HOME, 200), Attempt(OTHER, 200, 2)], 1)
+    assert (record.attempts, record.resumes) == ([Attempt(HOME, 200, failed=True), Attempt(OTHER, 200, 2)], 1)
     assert usage["cost"] == float(record.cost_usd)
     assert resumes(edge, "resumed") == 1
 
