@@ -125,7 +125,9 @@ class EdgeProtocol(HttpToolsProtocol):
         self._is_in_head = False
         if self._is_watched:
             self._stop_watching()  # the head came in time; the body has deadlines of its own
-        dialect = self._dialect()
+        if not self.url.startswith(b"/"):
+            self.url = _origin_form(self.url)
+        dialect = self.hot.dialects.get(self.url.partition(b"?")[0])
         if dialect is not None and self.parser.get_method() == b"POST":
             self._begin_hot(dialect)
             return
@@ -223,13 +225,6 @@ class EdgeProtocol(HttpToolsProtocol):
             self._watch_arrival()
         else:
             super()._start_asgi_task(cycle, app)
-
-    def _dialect(self) -> Dialect | None:
-        """What is spoken at the target; a target may name its host, too."""
-        dialect = self.hot.dialects.get(self.url.partition(b"?")[0])
-        if dialect is None and not self.url.startswith(b"/"):
-            return self.hot.dialects.get(httptools.parse_url(self.url).path)
-        return dialect
 
     def _begin_hot(self, dialect: Dialect) -> None:
         version = self.parser.get_http_version()
@@ -371,6 +366,12 @@ class EdgeProtocol(HttpToolsProtocol):
             self._is_watched = False
             self.hot.head_arrival.stop(self)
             self.hot.body_pause.stop(self)
+
+
+def _origin_form(target: bytes) -> bytes:
+    """A target that names its host, too, without it. Raises HttpParserInvalidURLError."""
+    url = httptools.parse_url(target)
+    return (url.path or b"/") + (b"?" + url.query if url.query else b"")
 
 
 def hot_protocol(hot: HotPath) -> type[EdgeProtocol]:

@@ -104,6 +104,11 @@ async def test_a_target_in_another_form_is_the_same_route(
     assert [call.path for call in home.seen] == ["/v1/chat/completions"]
 
 
+@pytest.mark.parametrize("target", [b"http://edge.example", b"http://edge.example?a=b", b"*"])
+async def test_a_target_without_a_path_is_the_root(edge: EdgeUnderTest, target: bytes) -> None:
+    assert (await edge.client.send(filled(edge, b"GET " + target + b" HTTP/1.1\r\nKEY\r\n"))).status == 404
+
+
 async def test_a_request_in_anothers_body_stays_its_body(edge: EdgeUnderTest, home: Datacenter) -> None:
     inner = edge.client.request()
     async with edge.client.connection() as connection:
