@@ -98,7 +98,7 @@ async def test_a_generation_that_may_still_come_is_asked_for_again(guest: Guest)
     assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
 
 
-@pytest.mark.parametrize("name", ["gen-01JE6Z9V7Q4K", "chatcmpl-1", ids.uuid7(1_700_000_000).hex])
+@pytest.mark.parametrize("name", ["gen-01JE6Z9V7Q4K", "chatcmpl-1", "018bcfe5680070e6b46f69a3377cec8e"])
 async def test_a_generation_that_never_comes_is_not(guest: Guest, name: str) -> None:
     answer = await guest.get(f"/generation?id={name}")
     assert (answer.status_code, answer.headers["x-should-retry"]) == (404, "false")
@@ -146,7 +146,7 @@ async def test_another_teams_name_in_the_header_is_refused(guest: Guest) -> None
     assert (answer.status_code, error_of(answer)["code"]) == (403, "team_mismatch")
 
 
-@pytest.mark.parametrize("path", ["/key", "/credits", f"/generation?id={ids.uuid7()}"])
+@pytest.mark.parametrize("path", ["/key", "/credits", "/generation?id=01a22ded-22ac-735c-b393-e0a63c86603c"])
 async def test_while_the_control_plane_is_away_accounts_are_unavailable_never_unauthorised(
         guest: Guest, path: str) -> None:
     assert (await guest.get("/key")).status_code == 200
