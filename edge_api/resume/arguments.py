@@ -1,9 +1,10 @@
 """Whether a tool call's arguments fit their schema, where a grammar should have made them fit.
 
-Clients write the schemas. So what could take long or reach out is left out of the check: patterns, formats, and
-references to other documents.
+Clients write the schemas, and this runs where all requests run. So what could take long or reach out is not checked:
+patterns, formats, and schemas with references, whose cost nothing bounds, or of more than `MAX_SCHEMA_BYTES`.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -16,8 +17,9 @@ from referencing.exceptions import Unresolvable
 
 from edge_api.resume.demand import Demand
 
-LEFT_OUT = ("pattern", "format", "$dynamicRef", "uniqueItems")
-UNCHECKED = b'"patternProperties"'
+LEFT_OUT = ("pattern", "format", "uniqueItems")
+UNCHECKED = re.compile(rb'"(?:patternProperties|\$ref|\$dynamicRef|\$recursiveRef)"|\\u')  # an escape could hide one
+MAX_SCHEMA_BYTES = 32 * 1024
 _checker: Any = extend(Draft202012Validator, dict.fromkeys(LEFT_OUT))  # type: ignore[no-untyped-call]
 
 
@@ -38,7 +40,7 @@ def schemas(demand: Demand) -> dict[str, Any]:
     """The schemas that calls must fit, by tool: of strict tools, and of all where a call must come."""
     found: dict[str, Any] = {}
     for raw in demand.tools or ():
-        if UNCHECKED in bytes(raw):
+        if len(raw) > MAX_SCHEMA_BYTES or UNCHECKED.search(raw):
             continue
         try:
             function = _decode_tool(raw).function

@@ -30,6 +30,7 @@ def test_all_are_checked_where_a_call_must_come() -> None:
 
 @pytest.mark.parametrize("odd", [
     tool("f", None, strict=True), {"type": "web_search"}, "f", tool("f", {"patternProperties": {"(a+)+$": {}}}),
+    tool("f", {"$defs": {"a": {}}, "allOf": [{"$ref": "#/$defs/a"}]}), tool("f", {"title": "x" * 40_000}),
 ])
 def test_a_tool_that_cannot_be_checked_is_not(odd: Any) -> None:
     assert found(odd, choice="required") == {}
@@ -41,6 +42,11 @@ def test_a_tool_that_cannot_be_checked_is_not(odd: Any) -> None:
 ])
 def test_arguments_fit_or_do_not(arguments: str, good: bool) -> None:
     assert fits(POINT, arguments) is good
+
+
+def test_an_escaped_reference_is_not_overlooked() -> None:
+    body = json.encode({"messages": [], "tools": [tool("f", {"$ref": "#"})], "tool_choice": "required"})
+    assert schemas(read(body.replace(b"$ref", b"\\u0024ref"))) == {}
 
 
 def test_a_reference_within_the_schema_is_followed() -> None:
