@@ -7,13 +7,14 @@ from uuid import UUID
 from msgspec import json
 
 from edge_api.dialects.base import Asked, ChunkHead, Upstream
-from edge_api.dialects.reading import read_as, stream_options
+from edge_api.dialects.reading import MAX_COMMAS, read_as, stream_options
 from edge_api.errors import Refusal
 from edge_api.hot.fields import ChatFields, EmbeddingFields, Fields, PromptFields
 
 Kind = TypeVar("Kind", bound=Fields)
 
 
+MAX_IDS = 4_000_000  # prompts of token ids stay bytes
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE_EVENT = b"data: [DONE]\n\n"
 OBJECTS = {Upstream.CHAT: "chat.completion.chunk", Upstream.COMPLETIONS: "text_completion"}
@@ -52,11 +53,12 @@ class PlainVoice:
 class Plain(Generic[Kind]):
     """A dialect without a voice of its own."""
 
-    def __init__(self, name: str, upstream: Upstream, fields: type[Kind]) -> None:
+    def __init__(self, name: str, upstream: Upstream, fields: type[Kind], max_commas: int = MAX_COMMAS) -> None:
         self.name, self._upstream, self._decoder = name, upstream, json.Decoder(fields)
+        self._max_commas = max_commas
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], request_id: UUID) -> Asked:
-        fields = read_as(self._decoder, body)
+        fields = read_as(self._decoder, body, self._max_commas)
         options = stream_options(fields)
         return Asked(
             self._upstream, body, fields, streamed=bool(fields.stream),
@@ -68,5 +70,5 @@ class Plain(Generic[Kind]):
 
 
 CHAT = Plain("chat", Upstream.CHAT, ChatFields)
-COMPLETIONS = Plain("completions", Upstream.COMPLETIONS, PromptFields)
-EMBEDDINGS = Plain("embeddings", Upstream.EMBEDDINGS, EmbeddingFields)
+COMPLETIONS = Plain("completions", Upstream.COMPLETIONS, PromptFields, MAX_IDS)
+EMBEDDINGS = Plain("embeddings", Upstream.EMBEDDINGS, EmbeddingFields, MAX_IDS)

@@ -1,7 +1,7 @@
 """Turns bodies into fields, and decoders' complaints into refusals that name the field."""
 
 import re
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import json
@@ -10,6 +10,8 @@ from edge_api import errors
 from edge_api.errors import Refusal
 from edge_api.hot.fields import NOTHING, Fields
 
+LONG_BYTES: Final = 1 << 20
+MAX_COMMAS: Final = 500_000
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(.+?)`")
 
@@ -26,12 +28,15 @@ class StreamOptions(msgspec.Struct):
 _decode_options = json.Decoder(StreamOptions | None).decode
 
 
-def read_as(decoder: json.Decoder[Kind], body: bytes) -> Kind:
-    """A body as what `decoder` reads.
+def read_as(decoder: json.Decoder[Kind], body: bytes, max_commas: int = MAX_COMMAS) -> Kind:
+    """A body as what `decoder` reads. It has at most one more value than commas, so a long one with more of them than
+    any prompt needs is not decoded: each value takes time, in which no other client is served, and 60 bytes.
 
     Raises:
-        Refusal: it is no UTF-8 or no JSON, or a field that is read has a wrong type.
+        Refusal: it is no UTF-8 or no JSON, has too many values, or a field that is read has a wrong type.
     """
+    if len(body) > LONG_BYTES and body.count(b",") > max_commas:
+        raise Refusal(errors.PAYLOAD_TOO_LARGE, f"the body has more than {max_commas} commas")
     try:
         if not body.isascii():
             body.decode()  # fields that stay raw are not looked at by the JSON decoder

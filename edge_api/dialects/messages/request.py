@@ -23,7 +23,7 @@ from edge_api.dialects.messages.shapes import (
     ToolUse,
     Turn,
 )
-from edge_api.dialects.strict import missing, unsupported
+from edge_api.dialects.strict import check_parts, missing, unsupported
 from edge_api.dialects.upstream_chat import given
 from edge_api.errors import Refusal
 from edge_api.listings.aliases import resolve_alias
@@ -76,6 +76,7 @@ def manner_of(asked: Counted) -> Manner:
 
 
 def _check(asked: MessagesRequest | CountRequest) -> None:
+    check_parts(_parts(asked.messages), "messages")
     if asked.thinking and asked.thinking.type == "enabled" and asked.thinking.budget_tokens is None:
         raise missing("thinking.budget_tokens")
     if chat.says(asked.container):
@@ -92,6 +93,13 @@ def _check(asked: MessagesRequest | CountRequest) -> None:
     if isinstance(asked, MessagesRequest) and asked.messages[-1].role == "assistant":
         raise unsupported(f"messages[{len(asked.messages) - 1}].role", "the last message must be the user's: an "
                           "assistant's message is not continued")
+
+
+def _parts(turns: list[Turn]) -> int:
+    """How many messages there are, blocks in them, and parts of results."""
+    blocks = [block for turn in turns if not isinstance(turn.content, str) for block in turn.content]
+    return len(turns) + len(blocks) + sum(
+        len(block.content) for block in blocks if isinstance(block, ToolResult) and isinstance(block.content, list))
 
 
 def _system(system: str | list[Text] | None) -> list[chat.Message]:

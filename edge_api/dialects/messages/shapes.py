@@ -9,11 +9,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from edge_api.dialects.strict import MAX_TOOLS
 from edge_api.hot.fields import NOTHING
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 StopString = Annotated[str, msgspec.Meta(max_length=1_000)]  # each is looked for at the end of whatever is told
+StopStrings = Annotated[list[StopString], msgspec.Meta(max_length=32)]  # as many as Dynamo takes
 
 
 class Text(msgspec.Struct, tag="text"):
@@ -164,12 +166,12 @@ class Counted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[Turn], msgspec.Meta(min_length=1)]
     system: str | list[Text] | None = None
     metadata: Metadata | None = None
-    stop_sequences: list[StopString] | None = None
+    stop_sequences: StopStrings | None = None
     stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: Count | None = None
-    tools: list[ToolSpec] | None = None
+    tools: Annotated[list[ToolSpec], msgspec.Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None

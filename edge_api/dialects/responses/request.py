@@ -7,8 +7,8 @@ from edge_api import errors
 from edge_api.dialects import upstream_chat as chat
 from edge_api.dialects.reading import wrong_field
 from edge_api.dialects.responses.conversation import Conversation
-from edge_api.dialects.responses.shapes import ResponsesRequest, TextFormat, ToolChoice, ToolSpec
-from edge_api.dialects.strict import missing, unsupported
+from edge_api.dialects.responses.shapes import Item, ResponsesRequest, TextFormat, ToolChoice, ToolSpec
+from edge_api.dialects.strict import check_parts, missing, unsupported
 from edge_api.dialects.upstream_chat import given, says
 from edge_api.errors import Refusal
 
@@ -71,9 +71,15 @@ def _messages(asked: ResponsesRequest) -> list[chat.Message]:
     if isinstance(asked.input, str):
         conversation.say("user", asked.input)
     else:
-        for at, item in enumerate(asked.input or ()):
+        items = asked.input or []
+        check_parts(len(items) + sum(_parts(item) for item in items), "input")
+        for at, item in enumerate(items):
             conversation.add(item, f"input[{at}]")
     return conversation.messages() or _nothing_asked()
+
+
+def _parts(item: Item) -> int:
+    return sum(len(parts) for parts in (item.content, item.output, item.summary) if isinstance(parts, list))
 
 
 def _nothing_asked() -> list[chat.Message]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from edge_api.dialects.strict import MAX_TOOLS
 from edge_api.hot.fields import NOTHING
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -126,7 +127,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     model: str
     input: str | list[Item] | None = None
     instructions: str | None = None
-    tools: list[Raw] | None = None
+    tools: Annotated[list[Raw], msgspec.Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Choosing | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
