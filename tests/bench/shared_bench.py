@@ -36,7 +36,7 @@ class SharedBench:
         """One run of its meter on one gateway. `ids` has the mock send token ids, as an engine does that is asked."""
         last = self._messages[-1]
         self._module.MSG = [*self._messages[:-1], last | {"content": last["content"] + TOKEN_IDS * ids}]
-        asked = {"n": 600, "conc": 8, "rounds": 2, "lat_n": 80, "warm": 200, "streams": 50, "chunks": 100,
+        asked = {"n": 1_000, "conc": 8, "rounds": 3, "lat_n": 150, "warm": 200, "streams": 50, "chunks": 200,
                  "stream_rounds": 1} | sizes
         with contextlib.redirect_stdout(io.StringIO()):
             await self._module.run(argparse.Namespace(
