@@ -320,7 +320,8 @@ class EdgeProtocol(HttpToolsProtocol):
                 self._refuse(errors.HEADERS_TOO_LARGE, "the request's head or its trailers are too long")
                 return
         if not self._is_arriving:
-            self._stop_watching()
+            if self.cycle is not None:  # line ends alone begin no request
+                self._stop_watching()
         elif self.cycle is None or self.cycle.response_complete:
             self._watch_head()
         elif self.active is None or (self.active.is_unsent and not self.pipeline):

@@ -307,6 +307,30 @@ async def test_a_connection_that_says_nothing_is_closed(edge: EdgeUnderTest) -> 
         assert await connection.is_closed()
 
 
+async def test_a_connection_that_says_line_ends_only_is_closed(edge: EdgeUnderTest) -> None:
+    async with edge.client.connection() as connection:
+        await connection.send(b"\r\n")
+        assert await connection.is_closed()
+
+
+@pytest.mark.parametrize("limits", [replace(LIMITS, keep_alive_s=0.4)])
+async def test_a_connection_that_says_line_ends_only_after_its_request_is_closed(edge: EdgeUnderTest) -> None:
+    async with edge.client.connection() as connection:
+        await connection.send(edge.client.request())
+        assert (await connection.read_answer()).status == 200
+        await connection.send(b"\r\n")
+        assert await connection.is_closed()
+
+
+@pytest.mark.parametrize("limits", [replace(LIMITS, keep_alive_s=0.4)])
+async def test_the_rest_of_a_body_that_nobody_wanted_keeps_no_connection(edge: EdgeUnderTest) -> None:
+    async with edge.client.connection() as connection:
+        await connection.send(request(edge.client.key, b"{", path="/v1/nothing", length=2))
+        assert (await connection.read_answer()).status == 404
+        await connection.send(b"}")
+        assert await connection.is_closed()
+
+
 async def test_pipelined_requests_are_answered_one_at_a_time_in_order(edge: EdgeUnderTest, home: Datacenter) -> None:
     async with edge.client.connection() as connection:
         models = b"GET /v1/models HTTP/1.1\r\nhost: e\r\n\r\n"
