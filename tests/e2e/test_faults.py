@@ -47,8 +47,7 @@ async def test_a_datacenter_whose_workers_all_died_costs_no_new_request(
     until(lambda: requests_recorded(stack) == before + sent, 15, "a record for each request")
 
 
-async def test_a_whole_datacenter_killed_costs_no_new_request_and_no_silence(
-        stack: LocalStack, client: AsyncOpenAI) -> None:
+async def test_a_whole_datacenter_killed_is_noticed_by_no_client(stack: LocalStack, client: AsyncOpenAI) -> None:
     load = Load(client)
     streams = [asyncio.create_task(load.stream(1500)) for _ in range(9)]
     await asyncio.sleep(1.0)
@@ -57,9 +56,8 @@ async def test_a_whole_datacenter_killed_costs_no_new_request_and_no_silence(
     await serve(fresh, 4.0)
     assert fresh.errors == []
     await asyncio.gather(*streams)
-    # A broken stream ends with an error that says so; it never looks finished.
-    assert all("words" not in error for error in load.errors)
-    assert load.answers + len(load.errors) == 9
+    assert load.errors == []
+    assert load.answers == 9
 
 
 async def test_the_control_plane_killed_costs_no_request_and_no_usage(
