@@ -24,10 +24,10 @@ from edge_api.hot import respond, sse
 from edge_api.hot.answer import TOOL_CALLS
 from edge_api.hot.dispatch import CLIENT_GONE_STATUS, Client, Dispatch
 from edge_api.hot.hotpath import HotPath
-from edge_api.hot.request import Prepared, choice_of
+from edge_api.hot.request import Prepared, choice_of, one_choice
 from edge_api.hot.services import RouteNeed
 from edge_api.hot.settle import Journal
-from edge_api.hot.usage import NOTHING_DELIVERED, Counts, cost_of, usage_of, with_cost
+from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN, Counts, cost_of, usage_of, with_cost
 from edge_api.routing.table import RoutedModel
 from edge_api.tool_calls.verdict import Called
 
@@ -46,9 +46,10 @@ class Fanout:
         self._head: ChunkHead | None = None
         self._named = b""
         self._has_begun = self._is_over = False
+        alone = one_choice(prepared, model)
         self._choices = [
-            Choice(self, client, index, hot, principal, model,
-                   choice_of(prepared, model, index, self._voice_of(index)), session, need)
+            Choice(self, client, index, hot, principal, model, choice_of(alone, index, self._voice_of(index)), session,
+                   need)
             for index in range(prepared.choices)]
 
     def begin(self) -> None:
@@ -152,10 +153,13 @@ class Fanout:
                              [call for choice in called for call in choice.calls])
 
     def _counts(self) -> Counts:
+        """What all of them used. Where one waits for the engine's witness, so do they together."""
         known = [choice.counts for choice in self._choices if choice.counts is not None]
         first = next((counts for counts in known if counts.prompt), NOTHING_DELIVERED)
-        meters = {counts.meter for counts in known if counts.prompt or counts.completion}
-        meter = meters.pop() if len(meters) == 1 else MeterSource.TOKEN_IDS if meters else NOTHING_DELIVERED.meter
+        meters = {counts.meter for counts in known if counts.prompt or counts.completion or counts == UNKNOWN}
+        meter = meters.pop() if len(meters) == 1 else NOTHING_DELIVERED.meter
+        if MeterSource.PROVISIONAL in meters:
+            meter = MeterSource.PROVISIONAL
         return Counts(first.prompt, first.cached, sum(counts.completion for counts in known),
                       sum(counts.reasoning for counts in known), meter)
 

@@ -67,9 +67,8 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
         Refusal: it asks for more than the model can give.
     """
     fields = asked.fields
-    features = model.listing.details.features
-    if asked.upstream is Upstream.EMBEDDINGS and features and ModelFeature.EMBEDDINGS not in features:
-        raise Refusal(errors.INVALID_VALUE, f"the model '{model.id}' makes no embeddings", "model")
+    if asked.upstream is Upstream.EMBEDDINGS:
+        _check_embeddings(asked, model)
     _check_limit(fields, model.max_output_tokens)
     if fields.n is not None and not 1 <= fields.n <= MAX_CHOICES:
         raise Refusal(errors.INVALID_VALUE, f"'n' is {fields.n}; it may be 1 to {MAX_CHOICES}", "n")
@@ -85,18 +84,23 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
                     model.default_max_tokens if limit is None else limit, texts)
 
 
-def choice_of(prepared: Prepared, model: RoutedModel, index: int, voice: Callable[[], StreamVoice]) -> Prepared:
-    """The request for one of several choices, told by `voice`. With a seed each choice has its own."""
-    asked = prepared.asked
-    fields = _decode_object(asked.body)
-    fields.pop("n", None)
-    fields.pop("best_of", None)
-    if asked.fields.seed is not None:
-        fields["seed"] = msgspec.Raw(b"%d" % (asked.fields.seed + index))
-    alone = msgspec.structs.replace(asked, body=json.encode(fields), voice=voice)
-    pieces = upstream_body(alone, model.default_max_tokens)
-    return msgspec.structs.replace(prepared, asked=alone, pieces=pieces, length=sum(map(len, pieces)),
+def one_choice(prepared: Prepared, model: RoutedModel) -> Prepared:
+    """The request for one choice alone, without its seed. All choices share its bytes, for they may be many."""
+    fields = _decode_object(prepared.asked.body)
+    for name in ("n", "best_of", "seed"):
+        fields.pop(name, None)
+    alone = msgspec.structs.replace(prepared.asked, body=json.encode(fields))
+    return msgspec.structs.replace(prepared, asked=alone, pieces=upstream_body(alone, model.default_max_tokens),
                                    wants_usage=False)
+
+
+def choice_of(alone: Prepared, index: int, voice: Callable[[], StreamVoice]) -> Prepared:
+    """One of several choices, told by `voice`. With a seed each choice has its own."""
+    asked, pieces = alone.asked, alone.pieces
+    if asked.fields.seed is not None:
+        pieces = [b'{"seed":%d,%b' % (asked.fields.seed + index, bytes(pieces[0][1:])), *pieces[1:]]
+    return msgspec.structs.replace(alone, asked=msgspec.structs.replace(asked, voice=voice), pieces=pieces,
+                                   length=sum(map(len, pieces)))
 
 
 def worst_case(request_id: UUID, principal: Principal, model: RoutedModel, prepared: Prepared) -> Need:
@@ -144,6 +148,16 @@ def _provider(fields: Fields) -> Provider:
         return _decode_provider(fields.provider) or Provider()
     except msgspec.ValidationError as error:
         raise wrong_field(str(error), "provider") from None
+
+
+def _check_embeddings(asked: Asked, model: RoutedModel) -> None:
+    """Refuses what makes no embeddings, and what would have them made several times and billed once."""
+    features = model.listing.details.features
+    if features and ModelFeature.EMBEDDINGS not in features:
+        raise Refusal(errors.INVALID_VALUE, f"the model '{model.id}' makes no embeddings", "model")
+    for param, is_asked in (("stream", asked.streamed), ("n", (asked.fields.n or 1) > 1)):
+        if is_asked:
+            raise Refusal(errors.UNSUPPORTED_PARAMETER, f"'{param}': embeddings are made once and whole", param)
 
 
 def _check_limit(fields: Fields, max_output_tokens: int) -> None:
