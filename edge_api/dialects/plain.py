@@ -8,6 +8,7 @@ from msgspec import json
 
 from edge_api.dialects.base import Asked, ChunkHead, Upstream
 from edge_api.dialects.reading import MAX_COMMAS, read_as, stream_options
+from edge_api.dialects.tier import TierVoice, tell_tier
 from edge_api.errors import Refusal
 from edge_api.hot.fields import ChatFields, EmbeddingFields, Fields, PromptFields
 
@@ -51,7 +52,7 @@ class PlainVoice:
 
 
 class Plain(Generic[Kind]):
-    """A dialect without a voice of its own."""
+    """A dialect without a voice of its own, unless the client asked for a service tier."""
 
     def __init__(self, name: str, upstream: Upstream, fields: type[Kind], max_commas: int = MAX_COMMAS) -> None:
         self.name, self._upstream, self._decoder = name, upstream, json.Decoder(fields)
@@ -60,10 +61,13 @@ class Plain(Generic[Kind]):
     def read(self, body: bytes, headers: Mapping[bytes, bytes], request_id: UUID) -> Asked:
         fields = read_as(self._decoder, body, self._max_commas)
         options = stream_options(fields)
+        tells_tier = fields.service_tier is not None
         return Asked(
             self._upstream, body, fields, streamed=bool(fields.stream),
             wants_usage=bool(options and options.include_usage),
-            wants_each_usage=bool(options and options.continuous_usage_stats))
+            wants_each_usage=bool(options and options.continuous_usage_stats),
+            voice=(lambda: TierVoice(PlainVoice(self._upstream))) if tells_tier else None,
+            answer=tell_tier if tells_tier else None)
 
     def refusal(self, refused: Refusal, request_id: UUID) -> tuple[int, bytes]:
         return refused.status, refused.body()

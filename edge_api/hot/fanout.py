@@ -17,7 +17,7 @@ from msgspec import json
 from control_plane.contracts.keys import Principal
 from control_plane.contracts.pricing import Cost
 from control_plane.contracts.usage import Attempt, MeterSource, Outcome
-from edge_api.dialects.base import ChunkHead
+from edge_api.dialects.base import ChunkHead, StreamVoice
 from edge_api.dialects.plain import KEEP_ALIVE, OBJECTS, PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot import respond, sse
@@ -42,7 +42,8 @@ class Fanout:
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel, prepared: Prepared,
                  session: str, need: RouteNeed, journal: Journal) -> None:
         self._client, self._model, self._prepared, self._journal = client, model, prepared, journal
-        self._voice = PlainVoice(prepared.asked.upstream)
+        asked = prepared.asked
+        self._voice: StreamVoice = PlainVoice(asked.upstream) if asked.voice is None else asked.voice()
         self._head: ChunkHead | None = None
         self._named = b""
         self._has_begun = self._is_over = False
@@ -93,7 +94,7 @@ class Fanout:
     def write(self, events: bytes, /) -> None:
         """Events of a stream that has begun, told as this request's."""
         if events and not self._is_over:
-            self._client.write(self._framed(events))
+            self._client.write(self._framed(self._voice.tell(events)))
 
     def first_byte(self, index: int) -> None:
         if not any(choice.has_byte for choice in self._choices):

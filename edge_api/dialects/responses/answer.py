@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType, json
 
 from control_plane.contracts import ids
 from edge_api.dialects.responses.shapes import Choosing, Reasoning, ResponsesRequest, TextConfig
+from edge_api.dialects.tier import SERVED_TIER
 from edge_api.dialects.turn import Part, PartKind, Turn
 from edge_api.dialects.upstream_chat import NO_USAGE, ChatUsage, Choice, read_answer
 from edge_api.hot.fields import NOTHING
@@ -154,7 +155,7 @@ def begun(asked: ResponsesRequest, request_id: UUID) -> Response:
         prompt_cache_key=asked.prompt_cache_key,
         reasoning=asked.reasoning or Reasoning(),
         safety_identifier=asked.safety_identifier,
-        service_tier=asked.service_tier or "auto",
+        service_tier=SERVED_TIER,
         temperature=1.0 if asked.temperature is None else asked.temperature,
         text={"format": _format(asked.text), "verbosity": "medium"},
         tool_choice=asked.tool_choice or "auto",
@@ -172,7 +173,7 @@ def finished(response: Response, choice: Choice, items: list[Item], usage: ChatU
     response.incomplete_details = IncompleteDetails(reason) if reason else None
     response.output = items
     response.usage = usage_of(usage)
-    response.service_tier = tier or "default"
+    response.service_tier = tier or SERVED_TIER
     return response
 
 
