@@ -216,14 +216,8 @@ class Dispatch:
         judged = judge(self._status, self._headers, body)
         if isinstance(judged, Failure):
             self._attempt_failed(judged)
-        elif self._continuation is not None:  # what it refuses is our own request, not the client's
-            log.error("continuation_rejected", request_id=str(self._client.request_id), status=self._status)
-            self._leave_attempt(self._status)
-            self._not_resumed("rejected")
         else:
-            self._services.chooser.succeeded(self._datacenter_id)
-            self._leave_attempt(self._status)
-            self._end(judged, Outcome.COMPLETED, self._place.named if self._place else b"")
+            self._refused(judged)
 
     def on_lost(self, reason: str, answered: bool) -> None:
         connection, self._connection = self._connection, None
@@ -245,14 +239,30 @@ class Dispatch:
         self._journal.settle(Outcome.COMPLETED, meter.complete_counts(), 200, self._attempts, meter.finish_reason(),
                              calls=meter.journal.called)
 
-    def stream_broken(self, failure: Failure) -> None:
+    def stream_broken(self, broken: Failure | Refusal) -> None:
         self._connection = None
-        self._attempt_failed(failure)
+        if isinstance(broken, Failure):
+            self._attempt_failed(broken)
+        elif self._relay is not None and self._relay.has_event and self._continuation is None:
+            self._attempt_failed(Failure(FailureKind.BROKEN, broken.status))  # it had taken the request
+        else:
+            self._refused(broken)
 
     def stream_written(self) -> None:
         self._client.finish(200)
 
     # what becomes of a failed attempt
+
+    def _refused(self, refused: Refusal) -> None:
+        """The datacenter refuses what it was asked."""
+        if self._continuation is not None:  # that is our own request, not the client's
+            log.error("continuation_rejected", request_id=str(self._client.request_id), status=refused.status)
+            self._leave_attempt(refused.status)
+            self._not_resumed("rejected")
+        else:
+            self._services.chooser.succeeded(self._datacenter_id)
+            self._leave_attempt(refused.status)
+            self._end(refused, Outcome.COMPLETED, self._place.named if self._place else b"")
 
     def _attempt_failed(self, failure: Failure) -> None:
         """The attempt is over without an answer: the request goes elsewhere, or its client is told."""
@@ -303,7 +313,7 @@ class Dispatch:
             self._journal.settle(outcome, NOTHING_DELIVERED, refused.status, self._attempts)
             self._client.refuse(refused, datacenter)
         else:
-            self._journal.settle(Outcome.UPSTREAM_LOST, relay.meter.lost_counts(), 200, self._attempts, "error")
+            self._journal.settle(outcome, relay.meter.lost_counts(), 200, self._attempts, "error")
             relay.fail(refused)
 
     def _elsewhere(self, excluded: frozenset[str] | None = None) -> Route | None:
@@ -337,17 +347,19 @@ class Dispatch:
         broke_at_s = loop.time()
         try:
             continuation, route = await self._hot.resumer.find(broken, self._resumes_in)
+            self._resuming = None
+            continuation.when_begun(lambda: self._services.metrics.resumed(loop.time() - broke_at_s))
+            self._go_on(relay, continuation, route)
         except NotResumed as error:
             self._not_resumed(error.reason)
-            return
         except Exception:  # a fault of ours must end the stream honestly, not leave it open for ever
             log.exception("resume_failed", request_id=str(self._client.request_id))
+            self._leave_attempt(self._status)
             self._not_resumed("fault")
-            return
-        self._resuming = None
+
+    def _go_on(self, relay: StreamRelay, continuation: Continuation, route: Route) -> None:
         relay.rewrite = continuation.rewrite
         relay.meter.go_on()
-        continuation.when_begun(lambda: self._services.metrics.resumed(loop.time() - broke_at_s))
         if continuation.body:
             self._continuation, self._delivered = continuation, continuation.delivered
             self._try(route)

@@ -81,7 +81,7 @@ _decode = json.Decoder(EngineError).decode
 def judge(status: int, headers: Headers, body: bytes) -> Failure | Refusal:
     """What an answer other than 200 means."""
     if status in REQUEST_SHAPED_STATUSES:
-        return _refusal(status, body)
+        return _refusal(status, _engine_error(body))
     if status == NOT_IMPLEMENTED_STATUS:
         return _not_implemented(body)
     if status in OVERLOADED_STATUSES:
@@ -91,9 +91,12 @@ def judge(status: int, headers: Headers, body: bytes) -> Failure | Refusal:
     return Failure(FailureKind.BROKEN, status)
 
 
-def judge_stream_error(code: int | str | None) -> Failure:
-    """What an error that came as a stream's first event means."""
+def judge_stream_error(code: int | str | None, message: str = "") -> Failure | Refusal:
+    """What an error that came as a stream's event means: engines that take a request apart only once they have said 200
+    refuse it there."""
     status = int(code) if code is not None and str(code).isdigit() else 200  # the head's, for want of its own
+    if status in REQUEST_SHAPED_STATUSES:
+        return _refusal(status, EngineError(message))
     kind = FailureKind.OVERLOADED if status in OVERLOADED_STATUSES else FailureKind.BROKEN
     return Failure(kind, status)
 
@@ -127,8 +130,7 @@ def give_up(failures: list[Failure], upstream: Upstream = Upstream.CHAT) -> Refu
                    retry_after_s=ids.jitter(DEFAULT_RETRY_AFTER_S))
 
 
-def _refusal(status: int, body: bytes) -> Refusal:
-    error = _engine_error(body)
+def _refusal(status: int, error: EngineError) -> Refusal:
     message = (error.message or "the engine refused the request")[:2000]
     unsupported = _UNSUPPORTED.search(message)
     if unsupported:

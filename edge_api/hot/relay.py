@@ -37,7 +37,7 @@ class StreamOwner(Protocol):
         """Journals the usage; the stream's last bytes are written after it."""
         ...
 
-    def stream_broken(self, failure: Failure) -> None:
+    def stream_broken(self, broken: Failure | Refusal) -> None:
         """The datacenter is of no more use to this stream. Either `attach` or `fail` follows, now or later."""
         ...
 
@@ -183,7 +183,8 @@ class StreamRelay:
             self._deliver(out)
         self._leave_connection()
         error = None if meter.is_cut else meter.error
-        self._owner.stream_broken(judge_stream_error(error.code) if error else Failure(FailureKind.LOST, 200))
+        self._owner.stream_broken(
+            judge_stream_error(error.code, error.message) if error else Failure(FailureKind.LOST, 200))
 
     def _complete(self, out: bytes) -> None:
         if not self._has_event:

@@ -64,6 +64,16 @@ async def test_a_stream_that_broke_before_any_token_costs_nothing(edge: EdgeUnde
     assert (record.outcome, record.cost_usd, record.prompt_tokens) == (Outcome.UPSTREAM_LOST, "0", 0)
 
 
+async def test_a_refusal_that_comes_as_the_first_event_is_told_as_one_and_sent_nowhere_else(
+        edge: EdgeUnderTest, home: Datacenter) -> None:
+    home.script = streams(b'data: {"error":{"message":"the schema is none","type":"x","code":400}}\n\n', DONE)
+    [error] = [event["error"] for event in (await edge.client.ask(stream=True)).events]
+    assert (error["code"], error["message"], error["metadata"]["retryable"]) == (
+        "invalid_value", "the schema is none", False)
+    record = await edge.record()
+    assert (record.outcome, record.cost_usd, len(record.attempts)) == (Outcome.COMPLETED, "0", 1)
+
+
 async def test_a_broken_stream_leaves_the_clients_connection_usable(edge: EdgeUnderTest, home: Datacenter) -> None:
     home.script = BREAKS["error event, then DONE"]
     async with edge.client.connection() as connection:

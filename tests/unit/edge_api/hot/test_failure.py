@@ -96,8 +96,24 @@ def test_only_a_request_that_broke_whatever_answered_is_not_to_be_repeated(
     assert (refused.status, dict(refused.headers())[b"x-should-retry"]) == (502, retry)
 
 
+def failure(code: int | str | None) -> Failure:
+    """What an error event with that code means, which is no refusal."""
+    judged = judge_stream_error(code)
+    assert isinstance(judged, Failure)
+    return judged
+
+
 def test_an_error_event_without_a_code_is_no_plain_500() -> None:
-    assert not judge_stream_error(None).is_plain_500
+    assert not failure(None).is_plain_500
+
+
+@pytest.mark.parametrize(("message", "fault"), [
+    ("the schema is none", errors.INVALID_VALUE),
+    ("This model's maximum context length is 8192 tokens.", errors.CONTEXT_LENGTH_EXCEEDED)])
+def test_an_error_event_may_refuse_the_request(message: str, fault: errors.Fault) -> None:
+    judged = judge_stream_error(400, message)
+    assert isinstance(judged, Refusal)
+    assert (judged.fault, judged.message, judged.fault.retry) == (fault, message, False)
 
 
 def test_slowness_is_504() -> None:
@@ -109,7 +125,7 @@ def test_slowness_is_504() -> None:
     ("bad", FailureKind.BROKEN), (None, FailureKind.BROKEN),
 ])
 def test_an_error_as_first_event_is_judged_by_its_code(code: int | str | None, kind: FailureKind) -> None:
-    assert judge_stream_error(code).kind is kind
+    assert failure(code).kind is kind
 
 
 def test_a_wait_that_is_no_number_is_ignored() -> None:
