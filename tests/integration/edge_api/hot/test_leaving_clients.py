@@ -72,6 +72,26 @@ async def test_a_client_that_leaves_before_the_first_byte_is_left_to_the_witness
     assert (record.outcome, record.meter, record.http_status) == (Outcome.CLIENT_GONE, MeterSource.PROVISIONAL, 499)
 
 
+async def test_a_client_that_leaves_while_its_stream_is_tried_elsewhere_stops_that_as_well(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    edge.prefer_home()
+    abandoned = asyncio.Event()
+
+    async def silent(call: Upcall) -> None:
+        await call.until_abandoned()
+        abandoned.set()
+
+    home.script, other.script = streams(then=Upcall.reset), silent  # it accepts the stream, then it is gone
+    async with edge.client.connection() as connection:
+        await connection.send(edge.client.request(stream=True))
+        await connection.read_head()
+        await until(lambda: other.seen)
+    await asyncio.wait_for(abandoned.wait(), 1)
+    record = await edge.record()
+    assert (record.outcome, record.completion_tokens) == (Outcome.CLIENT_GONE, 0)
+    await edge.until_idle()
+
+
 async def test_a_client_that_leaves_while_its_key_is_looked_up_leaves_nothing(
         edge: EdgeUnderTest, home: Datacenter) -> None:
     edge.directory.remote, edge.directory.known = edge.directory.known, {}

@@ -167,6 +167,7 @@ async def test_an_answer_at_its_limit_ends_whole(edge: EdgeUnderTest, home: Data
     assert (read["content"], read["finish"], read["done"]) == ("The cat 漢", ["length"], True)
     assert read["usage"][0]["completion_tokens"] == (await edge.record()).completion_tokens == 5
     assert other.seen == []
+    assert resumes(edge, "resumed") == 1
 
 
 async def test_the_client_is_kept_waiting_with_comments(
@@ -235,6 +236,30 @@ async def test_a_client_that_leaves_ends_the_search(edge: EdgeUnderTest, home: D
     await edge.until_idle()
     async with asyncio.timeout(2):
         await held[0].until_abandoned()
+
+
+async def test_a_client_that_leaves_before_its_continuation_begins_ends_that(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    route(edge)
+    home.script, engine = Engine(WORDS, cut_after=2), Engine(WORDS)
+    asked, abandoned = asyncio.Event(), asyncio.Event()
+
+    async def silent(call: Upcall) -> None:
+        if "annotations" in call.body.get("nvext", {}):
+            await engine(call)  # what the prompt's ids are
+        else:
+            asked.set()
+            await call.until_abandoned()
+            abandoned.set()
+
+    other.script = silent
+    async with edge.client.connection() as connection:
+        await connection.send(edge.client.request(**GREEDY))
+        await asyncio.wait_for(asked.wait(), 2)
+        connection.reset()
+    await asyncio.wait_for(abandoned.wait(), 1)
+    assert (await edge.record()).outcome is Outcome.CLIENT_GONE
+    await edge.until_idle()
 
 
 async def test_a_datacenter_that_does_not_go_on_costs_the_client_one_error(
