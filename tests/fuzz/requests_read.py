@@ -1,4 +1,4 @@
-"""How many requests some bytes are to the strictest reader of RFC 9112: the most that an edge may make of them."""
+"""How many requests some bytes are to a strict reader of RFC 9112: the most that an edge may make of them."""
 
 import re
 
@@ -14,8 +14,8 @@ def hot_requests(data: bytes) -> int:
     """The whole requests for a hot route that stand in front of anything doubtful."""
     count, at = 0, 0
     while True:
-        while data[at:at + 2] == b"\r\n":
-            at += 2
+        while data[at:at + 1] in (b"\r", b"\n"):  # line ends in front of a request are nothing
+            at += 1
         end = data.find(b"\r\n\r\n", at)
         if end < 0:
             return count

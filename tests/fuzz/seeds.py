@@ -88,10 +88,13 @@ UPSTREAM = [answer for told in TOLD for answer in _answers(told)] + [
 
 SEEDS: Mapping[str, list[bytes]] = {
     "client": [PLAIN + sent for sent in CLIENT] + [bytes([n, n % 3 * 40, 0]) + STREAMED + ASK for n in range(9)]
+    + [bytes([2, 80, 0]) + STREAMED + ASK.replace(b"/v1/", b"/v0/"), bytes([7, 40, 0]) + STREAMED + ASK[:20] + b"0",
+       PLAIN + b"\n", b"\x04\x28\0" + b"\r" * 40 + STREAMED, PLAIN + b"GET http://2 HTTP/1.1\r\n\r\n"]
     + [b"\0\0\1" + STREAMED, b"\0\0\2" + STREAMED, b"\x08\0\2" + STREAMED, b"\0\x01\0" + STREAMED[:90]],
     "upstream": [bytes([n % 10 | (n & 1) << 6, n % 4 * 11]) + said for n, said in enumerate(UPSTREAM)]
     + [bytes([kind, 0]) + chunked(said) for kind in range(10) for said in (STREAM, WHOLE, ERROR)],
-    "events": [bytes([n]) + told for n, told in enumerate(TOLD)] + [b"\7" + told + told for told in TOLD],
+    "events": [bytes([n]) + told for n, told in enumerate(TOLD)] + [b"\7" + told + told for told in TOLD]
+    + [b"\7" + STREAM.replace(b"\n\n", b"\r\r") + b"data: x"],
     "frames": [b"", RECORD, RECORD * 2, RECORD[:-1], RECORD[1:], RECORD[:9] + RECORD, b"\xf5MU\x01", b"x" + RECORD],
     "dialects": [bytes([n]) + json.dumps(body).encode() for n in range(14) for _, body in BODIES]
     + [bytes([n]) + raw for n in range(14) for raw in (b"", b"{}", b"[" * 500, b'{"model":"m","messages":[1]}')],
