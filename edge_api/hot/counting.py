@@ -6,16 +6,19 @@ import asyncio
 
 import structlog
 
+from control_plane.contracts.keys import Principal
 from edge_api import errors
 from edge_api.errors import Refusal
 from edge_api.hot.dispatch import CLIENT_GONE_STATUS, Client
-from edge_api.hot.failure import judge
+from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared
 from edge_api.hot.services import RouteNeed
+from edge_api.hot.splice import salted
 from edge_api.hot.wire import trace_headers
 from edge_api.resume.ask import NoAnswer
 from edge_api.resume.prompt import prompt_ids
+from edge_api.routing.retry import backoff_s
 from edge_api.routing.table import Route, RoutedModel
 
 DEADLINE_S = 20.0
@@ -24,12 +27,12 @@ log = structlog.get_logger()
 
 
 class Counting:
-    """Owns the question, and asks in a second datacenter when the first does not answer."""
+    """Owns the question, and asks elsewhere, within the retry budget, when a datacenter does not answer it."""
 
-    def __init__(self, client: Client, hot: HotPath, model: RoutedModel, prepared: Prepared, session: str,
-                 need: RouteNeed) -> None:
+    def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel, prepared: Prepared,
+                 session: str, need: RouteNeed) -> None:
         self._client, self._hot, self._model, self._prepared = client, hot, model, prepared
-        self._session, self._need = session, need
+        self._salt, self._session, self._need = principal.cache_salt, session, need
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -38,7 +41,11 @@ class Counting:
         Raises:
             Refusal: no datacenter can be asked.
         """
-        self._task = asyncio.get_running_loop().create_task(self._count(self._route(frozenset())))
+        self._hot.services.retries.note_request()
+        route = self._route(frozenset())
+        if route is None:
+            raise Refusal(errors.MODEL_UNAVAILABLE, "no datacenter can count the prompt's tokens now", "model")
+        self._task = asyncio.get_running_loop().create_task(self._count(route))
 
     def client_gone(self) -> int:
         """Nobody waits for the answer."""
@@ -66,31 +73,50 @@ class Counting:
             log.exception("count_failed", request_id=str(self._client.request_id))
             self._client.refuse(Refusal(errors.INTERNAL_ERROR, "the edge failed on this request"))
 
-    async def _tokens(self, route: Route) -> int:
-        try:
-            return await self._ask(route)
-        except NoAnswer:
-            self._hot.services.metrics.retried()
+    async def _tokens(self, first: Route) -> int:
+        """Asks until somebody answers or no more may be asked."""
+        services, route = self._hot.services, first
+        failures: list[Failure] = []
+        excluded: frozenset[str] = frozenset()
+        while True:
             try:
-                return await self._ask(self._route(frozenset({route.datacenter_id})))
+                return await self._ask(route)
             except NoAnswer as error:
-                raise Refusal(errors.UPSTREAM_UNAVAILABLE, "no datacenter could count the prompt's tokens",
-                              retry_after_s=1.0) from error
+                failure = _failure(error)
+            services.metrics.upstream_failed(route.datacenter_id, failure.kind)
+            failures.append(failure)
+            excluded |= {route.datacenter_id}
+            found = self._route(excluded) if len(failures) < services.limits.max_attempts else None
+            if found is None or not may_go_elsewhere(failures) or not services.retries.allow():
+                raise give_up(failures)
+            services.metrics.retried()
+            await asyncio.sleep(backoff_s(len(failures)))
+            route = found
 
     async def _ask(self, route: Route) -> int:
-        place, body = self._hot.place(route), b"".join(self._prepared.pieces)
+        pieces = self._prepared.pieces
+        if self._salt and route.engine.is_salt_aware:
+            pieces = salted(pieces, self._salt)  # an engine that is slow to hang up begins with the prefill
         trace = trace_headers(self._client.headers, self._client.request_id)
-        try:
-            return (await prompt_ids(self._hot.pool, place.address, self._prepared.asked.upstream, body, DEADLINE_S,
-                                     trace)).tokens
-        except NoAnswer as error:
-            judged = judge(error.status, {}, error.body) if error.status not in (0, 200) else None
-            if isinstance(judged, Refusal):
-                raise judged from None
-            raise
+        answer = await prompt_ids(self._hot.pool, self._hot.place(route).address, self._prepared.asked.upstream,
+                                  b"".join(pieces), DEADLINE_S, trace)
+        return answer.tokens
 
-    def _route(self, excluded: frozenset[str]) -> Route:
-        route = self._hot.services.chooser.choose(self._model, self._session, excluded, self._need)
-        if route is None:
-            raise Refusal(errors.MODEL_UNAVAILABLE, "no datacenter can count the prompt's tokens now", "model")
-        return route
+    def _route(self, excluded: frozenset[str]) -> Route | None:
+        return self._hot.services.chooser.choose(self._model, self._session, excluded, self._need)
+
+
+def _failure(error: NoAnswer) -> Failure:
+    """What became of a question that was not answered.
+
+    Raises:
+        Refusal: the request itself is what cannot be.
+    """
+    if error.status == 0:
+        return Failure(FailureKind.LOST)
+    if error.status == 200:
+        return Failure(FailureKind.BROKEN, error.status)
+    judged = judge(error.status, {}, error.body)
+    if isinstance(judged, Refusal):
+        raise judged from None
+    return judged

@@ -296,7 +296,7 @@ class Exchange:
         session = services.session_key(self.headers, prepared.asked.fields, principal.team_id)
         self._move(Phase.UPSTREAM)
         if prepared.asked.counts is not None:
-            self._sent = Counting(self, self._hot, model, prepared, session, need)
+            self._sent = Counting(self, self._hot, principal, model, prepared, session, need)
         else:
             journal = RequestJournal(services, self.request_id, principal, model, prepared.asked, self.started_s,
                                      self._dialect.name, session, grant)
