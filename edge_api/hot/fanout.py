@@ -18,7 +18,7 @@ from control_plane.contracts.keys import Principal
 from control_plane.contracts.pricing import Cost
 from control_plane.contracts.usage import Attempt, MeterSource, Outcome
 from edge_api.dialects.base import ChunkHead, StreamVoice
-from edge_api.dialects.plain import KEEP_ALIVE, OBJECTS, PlainVoice
+from edge_api.dialects.plain import EMPTY, KEEP_ALIVE, OBJECTS, PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot import respond, sse
 from edge_api.hot.answer import TOOL_CALLS
@@ -37,7 +37,8 @@ _decode_head = json.Decoder(ChunkHead).decode
 
 
 class Fanout:
-    """Owns the choices of one request. `index` of a choice is its place among them, whoever of them is first."""
+    """Owns the choices of one request. `index` of a choice is its place among them, whoever of them is first; the first
+    `_opened` have been told of."""
 
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel, prepared: Prepared,
                  session: str, need: RouteNeed, journal: Journal) -> None:
@@ -47,6 +48,7 @@ class Fanout:
         self._head: ChunkHead | None = None
         self._named = b""
         self._has_begun = self._is_over = False
+        self._opened = 0
         alone = one_choice(prepared, model)
         self._choices = [
             Choice(self, client, index, hot, principal, model, choice_of(alone, index, self._voice_of(index)), session,
@@ -109,8 +111,13 @@ class Fanout:
         fields["id"], fields["created"] = _raw(self._head.id), _raw(self._head.created)
         fields.pop("usage", None)
         choices = _decode_choices(fields.get("choices", msgspec.Raw(b"[]")))
-        fields["choices"] = _raw([choice | {"index": _raw(index)} for choice in choices])
-        return b"data: " + json.encode(fields) + sse.EVENT_END if choices else b""
+        if not choices:
+            return b""
+        # OpenAI's client tells choices apart by the order in which they first come: none is told before a lower one.
+        earlier = [_chunk(fields, {"index": lower, "finish_reason": None, **EMPTY[self._prepared.asked.upstream]})
+                   for lower in range(self._opened, index)]
+        self._opened = max(self._opened, index + 1)
+        return b"".join([*earlier, *(_chunk(fields, choice | {"index": _raw(index)}) for choice in choices)])
 
     def failed(self, refused: Refusal) -> None:
         """One of them fails for good: so do all."""
@@ -275,6 +282,10 @@ class ChoiceVoice:
     def fail(self, refused: Refusal, head: ChunkHead) -> bytes:
         self._fanout.failed(refused)
         return b""
+
+
+def _chunk(fields: Mapping[str, msgspec.Raw], choice: Mapping[str, object]) -> bytes:
+    return b"data: " + json.encode({**fields, "choices": [choice]}) + sse.EVENT_END
 
 
 def _raw(value: Mapping[str, Any] | list[Any] | str | int) -> msgspec.Raw:

@@ -4,6 +4,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from pydantic import BaseModel
@@ -202,3 +203,16 @@ def test_a_tier_that_there_is_not_is_named(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         sdk.chat.completions.create(model=MODEL, messages=say("Yes."), service_tier="best")  # type: ignore[call-overload]
     assert refused.value.param == "service_tier"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_engine_refuses_is_not_tried_again(scripted_clients: Clients, stream: bool) -> None:
+    """The engine's own refusal: its prompt holds no script. In a stream it comes behind a head that says 200."""
+    asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "stream": stream}
+    with pytest.raises(openai.APIError, match="no SCRIPT in the prompt") as refused:
+        list(scripted_clients.openai.chat.completions.create(**asked))
+    assert (refused.value.code, refused.value.type) == ("invalid_value", "invalid_request_error")
+    with pytest.raises(anthropic.APIStatusError, match="no SCRIPT in the prompt") as told:
+        list(scripted_clients.anthropic.messages.create(**asked, max_tokens=10))
+    body: Any = told.value.body
+    assert body["error"]["type"] == "invalid_request_error"

@@ -1,7 +1,7 @@
 """What unmodified clients make of an engine that is silent for long, and of one that dies midway."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,9 +27,10 @@ def slow(**options: Any) -> list[Any]:
 def test_no_client_loses_patience_with_a_long_prefill(scripted: ScriptedEdge) -> None:
     """They give up when nothing comes for a little more than the edge may be silent."""
     asked: Any = {"model": MODEL, "stream": True}
-    with clients_of(scripted.url, scripted.key) as (sdk, other):
-        sdk, other = (client.with_options(timeout=CLIENT_PATIENCE_S) for client in (sdk, other))
-        ways = [
+    with clients_of(scripted.url, scripted.key) as clients:
+        sdk = clients.openai.with_options(timeout=CLIENT_PATIENCE_S)
+        other = clients.anthropic.with_options(timeout=CLIENT_PATIENCE_S)
+        ways: list[Callable[[], Any]] = [
             lambda: sdk.chat.completions.create(**asked, messages=slow(wait_s=SILENT_S)),
             lambda: sdk.completions.create(**asked, prompt=slow(wait_s=SILENT_S)[0]["content"], max_tokens=400),
             lambda: sdk.responses.create(**asked, input=slow(wait_s=SILENT_S)),

@@ -86,6 +86,24 @@ async def test_a_stream_tells_each_choice_under_its_index_and_one_id(edge: EdgeU
     assert chunks[-1]["usage"]["prompt_tokens"] == 50
 
 
+async def test_choices_first_come_in_their_order_whoever_answers_first(edge: EdgeUnderTest, home: Datacenter) -> None:
+    async def last_is_first(call: Upcall) -> None:
+        await call.begin_stream()
+        await asyncio.sleep(0.1 * (9 - call.body["seed"]))
+        for event in stream_of([f" seed{call.body['seed']}"]):
+            await call.send(event)
+        await call.end_stream()
+
+    home.script = last_is_first
+    events = (await edge.client.ask(stream=True, n=3, seed=7)).events
+    order = [choice["index"] for event in events if isinstance(event, dict) for choice in event["choices"]]
+    assert list(dict.fromkeys(order)) == [0, 1, 2]
+    assert texts(events) == {0: " seed7", 1: " seed8", 2: " seed9"}
+    roles = [choice["index"] for event in events if isinstance(event, dict) for choice in event["choices"]
+             if "role" in choice["delta"]]
+    assert roles.count(0) == roles.count(1) == roles.count(2)
+
+
 async def test_a_stream_of_several_choices_has_one_record(edge: EdgeUnderTest, home: Datacenter) -> None:
     home.script = Numbered()
     answer = await edge.client.ask(stream=True, n=2)
