@@ -21,7 +21,8 @@ def account_routes(desk: AccountDesk) -> APIRouter:
     router = APIRouter()
 
     async def caller(request: Request) -> Principal:
-        principal = await desk.principal(request.headers, request.client.host if request.client else "")
+        forwarded_for = (request.headers.getlist("x-forwarded-for") or [""])[-1]
+        principal = await desk.principal(request.headers, request.client.host if request.client else "", forwarded_for)
         request.scope[BILLED_TEAM] = principal.team_id
         return principal
 
