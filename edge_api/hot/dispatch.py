@@ -23,7 +23,7 @@ from edge_api.dialects.base import Upstream
 from edge_api.dialects.plain import PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot.answer import BadAnswer, read_answer
-from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere
+from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere, unroutable
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.meter import StreamMeter
 from edge_api.hot.relay import StreamRelay
@@ -35,7 +35,7 @@ from edge_api.hot.too_long import length_refusal, may_be_too_long
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN
 from edge_api.hot.wire import Place, session_headers, trace_headers
 from edge_api.resume.demand import watch_for
-from edge_api.resume.resumer import Break, Continuation, NotResumed
+from edge_api.resume.resumer import Break, Continuation
 from edge_api.routing.retry import backoff_s
 from edge_api.routing.table import NO_FACTS, Route, RoutedModel
 from edge_api.upstream.connection import Headers, UpstreamConnection
@@ -143,7 +143,7 @@ class Dispatch:
         services.retries.note_request()
         route = services.chooser.choose(self._model, self._session, self._excluded, self._need)
         if route is None:
-            raise self._unroutable()
+            raise unroutable(self._model, self._need.regions)
         self._journal.open()
         self._try(route)
 
@@ -258,7 +258,7 @@ class Dispatch:
         if self._continuation is not None:  # that is our own request, not the client's
             log.error("continuation_rejected", request_id=str(self._client.request_id), status=refused.status)
             self._leave_attempt(refused.status)
-            self._not_resumed("rejected")
+            self.not_resumed("rejected")
         else:
             self._services.chooser.succeeded(self._datacenter_id)
             self._leave_attempt(refused.status)
@@ -333,40 +333,17 @@ class Dispatch:
     def _resume_elsewhere(self, relay: StreamRelay, engine: EngineFacts) -> None:
         """Looks for a datacenter that goes on with the stream, while its client gets keep-alives."""
         if not may_go_elsewhere(self._failures):
-            self._not_resumed(self._failures[-1].kind)
+            self.not_resumed(self._failures[-1].kind)
             return
         meter, asked = relay.meter, self._prepared.asked
         broken = Break(
             request_id=f"{self._client.request_id}.{len(self._attempts) + 1}", sent=b"".join(self._prepared.pieces),
             upstream=asked.upstream, journal=meter.journal, usage=meter.usage, engine=engine,
             strict_seed=self._client.headers.get(STRICT_SEED) == b"1")
-        self._resuming = asyncio.get_running_loop().create_task(self._resume(relay, broken))
+        self._resuming = asyncio.get_running_loop().create_task(
+            self._hot.resumer.seek(broken, self, self._services.metrics.resumed))
 
-    async def _resume(self, relay: StreamRelay, broken: Break) -> None:
-        loop = asyncio.get_running_loop()
-        broke_at_s = loop.time()
-        try:
-            continuation, route = await self._hot.resumer.find(broken, self._resumes_in)
-            self._resuming = None
-            continuation.when_begun(lambda: self._services.metrics.resumed(loop.time() - broke_at_s))
-            self._go_on(relay, continuation, route)
-        except NotResumed as error:
-            self._not_resumed(error.reason)
-        except Exception:  # a fault of ours must end the stream honestly, not leave it open for ever
-            log.exception("resume_failed", request_id=str(self._client.request_id))
-            self._leave_attempt(self._status)
-            self._not_resumed("fault")
-
-    def _go_on(self, relay: StreamRelay, continuation: Continuation, route: Route) -> None:
-        relay.rewrite = continuation.rewrite
-        relay.meter.go_on()
-        if continuation.body:
-            self._continuation, self._delivered = continuation, continuation.delivered
-            self._try(route)
-        else:
-            relay.on_body(continuation.events)
-
-    def _resumes_in(self, refused: frozenset[str]) -> Route | None:
+    def resumes_in(self, refused: frozenset[str]) -> Route | None:
         """Where the stream may go on: where it has not been, else in any but the datacenter that broke it just now.
         That one will do as well, if it said itself that it could not go on: a worker of its died."""
         route = self._elsewhere(self._excluded | refused)
@@ -375,18 +352,23 @@ class Dispatch:
             route = self._elsewhere(refused | {self._datacenter_id} if is_lost else refused)
         return route
 
-    def _not_resumed(self, reason: str) -> None:
+    def goes_on(self, continuation: Continuation, route: Route) -> None:
+        self._resuming, relay = None, self._relay
+        if relay is None:
+            return
+        relay.rewrite = continuation.rewrite
+        relay.meter.go_on()
+        if continuation.body:
+            self._continuation, self._delivered = continuation, continuation.delivered
+            self._try(route)
+        else:
+            relay.on_body(continuation.events)
+
+    def not_resumed(self, reason: str) -> None:
         self._resuming = None
+        self._leave_attempt(self._status)
         self._services.metrics.not_resumed(reason)
         self._end(LOST_MIDWAY, Outcome.UPSTREAM_LOST)
-
-    def _unroutable(self) -> Refusal:
-        regions = self._need.regions
-        if regions is not None and any(r.weight > 0 and r.region not in regions for r in self._model.routes):
-            return Refusal(errors.REGION_UNAVAILABLE, "no datacenter in the regions that this request may be served in "
-                           "takes requests for the model at the moment", "model")
-        reason = self._model.unroutable_reason or "no datacenter takes requests for it"
-        return Refusal(errors.MODEL_UNAVAILABLE, f"the model cannot be served at the moment: {reason}", "model")
 
     # attempts
 

@@ -15,6 +15,7 @@ from control_plane.contracts import ids
 from edge_api import errors
 from edge_api.dialects.base import Upstream
 from edge_api.errors import Fault, Refusal
+from edge_api.routing.table import RoutedModel
 from edge_api.upstream.connection import Headers
 
 OVERLOADED_STATUSES = (429, 503, 529)
@@ -128,6 +129,15 @@ def give_up(failures: list[Failure], upstream: Upstream = Upstream.CHAT) -> Refu
                                                "it may be longer than the model's context window")
     return Refusal(errors.UPSTREAM_UNAVAILABLE, "no datacenter could serve the request",
                    retry_after_s=ids.jitter(DEFAULT_RETRY_AFTER_S))
+
+
+def unroutable(model: RoutedModel, regions: frozenset[str] | None) -> Refusal:
+    """What the client is told when no datacenter takes its request, in these regions or (none) anywhere."""
+    if regions is not None and any(r.weight > 0 and r.region not in regions for r in model.routes):
+        return Refusal(errors.REGION_UNAVAILABLE, "no datacenter in the regions that this request may be served in "
+                       "takes requests for the model at the moment", "model")
+    reason = model.unroutable_reason or "no datacenter takes requests for it"
+    return Refusal(errors.MODEL_UNAVAILABLE, f"the model cannot be served at the moment: {reason}", "model")
 
 
 def _refusal(status: int, error: EngineError) -> Refusal:

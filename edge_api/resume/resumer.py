@@ -2,8 +2,9 @@
 request written. What then has to be sent, and how the answer is to be read, is a `Continuation`.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -73,10 +74,8 @@ class Continuation:
     def rewrite(self, event: bytes) -> bytes:
         """An event of the continuation as one of the stream. One that does not fit becomes an error, so that the stream
         is tried again or ends honestly."""
-        if self._stitch is None:
-            return event
         try:
-            out = self._stitch.take(event)
+            out = event if self._stitch is None else self._stitch.take(event)
         except BadContinuation as error:
             log.warning("continuation_refused", reason=str(error))
             out = DISAGREES
@@ -92,12 +91,41 @@ class Continuation:
             self._slot.leave()
 
 
+class Seeker(Protocol):
+    """Whose stream broke. Exactly one of `goes_on` and `not_resumed` comes."""
+
+    def resumes_in(self, refused: frozenset[str]) -> Route | None:
+        """A datacenter to try, other than those; none ends the search."""
+        ...
+
+    def goes_on(self, continuation: Continuation, route: Route) -> None: ...
+
+    def not_resumed(self, reason: str) -> None:
+        """`reason` is a word for metrics."""
+        ...
+
+
 class Resumer:
     """Owns the places in each datacenter. One for each edge process."""
 
     def __init__(self, pool: UpstreamPool, spread: Spread | None = None) -> None:
         self._pool = pool
         self._spread = spread or Spread(AT_ONCE, MAX_WAITING, WAIT_S, PAUSE_S)
+
+    async def seek(self, broken: Break, seeker: Seeker, resumed: Callable[[float], None]) -> None:
+        """Takes the stream to another datacenter, or says that there is none. `resumed` is told the seconds until the
+        first new event."""
+        loop = asyncio.get_running_loop()
+        broke_at_s = loop.time()
+        try:
+            continuation, route = await self.find(broken, seeker.resumes_in)
+            continuation.when_begun(lambda: resumed(loop.time() - broke_at_s))
+            seeker.goes_on(continuation, route)
+        except NotResumed as error:
+            seeker.not_resumed(error.reason)
+        except Exception:  # a fault of ours must end the stream honestly, not leave it open for ever
+            log.exception("resume_failed", request=broken.request_id)
+            seeker.not_resumed("fault")
 
     async def find(self, broken: Break, choose: Callable[[frozenset[str]], Route | None]) -> tuple[Continuation, Route]:
         """Where and how the stream goes on. `choose` gives a datacenter other than those that have just said no; none
