@@ -219,7 +219,11 @@ def records(state_dir: Path) -> Iterator[UsageRecord]:
     """
     directory = state_dir / "outbox"
     for number in segment_numbers(directory):
-        for stretch in scan(segment_path(directory, number).read_bytes(), at_end=True):
+        try:
+            content = segment_path(directory, number).read_bytes()
+        except FileNotFoundError:
+            continue  # it made room meanwhile
+        for stretch in scan(content, at_end=True):
             try:
                 usage = decode(stretch.payload or b"")
             except Unreadable:
@@ -254,7 +258,8 @@ def assemble(upstream: SplitResult, options: Options, settings: Settings, clock:
                   output_usd=usd[2])
     metrics, open_requests, models = Metrics(), OpenRequests(), UpstreamModels(upstream, price, clock)
     segment_bytes = min(settings.outbox_segment_bytes, settings.outbox_max_bytes // SEGMENTS)
-    outbox = open_outbox(settings.state_dir / "outbox", segment_bytes, settings.outbox_max_bytes, clock, metrics)
+    outbox = open_outbox(settings.state_dir / "outbox", segment_bytes, settings.outbox_max_bytes, clock, metrics,
+                         keeps_newest=True)
     quality = Quality(clock)
     judge = CallJudge(metrics, quality.note_calls)
     return StandaloneEdge(settings, models, open_requests, outbox, metrics, quality, judge, Services(
@@ -270,7 +275,7 @@ def serve(edge: StandaloneEdge) -> None:
 
     @asynccontextmanager
     async def living() -> AsyncIterator[None]:
-        tasks = {"fsync": edge.outbox.run, "trim": lambda: trim(edge.outbox, edge.metrics), "models": edge.models.run,
+        tasks = {"fsync": edge.outbox.run, "trim": lambda: trim(edge.outbox), "models": edge.models.run,
                  "judge": edge.judge.run}
         gc.freeze()  # what was made to start lives on
         log.info("edge_started", host=edge.settings.host, port=edge.settings.port)
@@ -286,15 +291,12 @@ def serve(edge: StandaloneEdge) -> None:
         quality=edge.quality), living)
 
 
-async def trim(outbox: Outbox, metrics: Metrics) -> None:
-    """Keeps room in the outbox, for ever: above 7/8 of its bound the oldest segments go, wholly, whoever wanted them.
-    """
+async def trim(outbox: Outbox) -> None:
+    """Keeps room in the outbox, for ever: above 7/8 of its bound the oldest segments go, so that what is still open in
+    them has time to become durable elsewhere."""
     while True:
         await asyncio.sleep(TRIM_S)
-        dropped_bytes = outbox.drop_oldest(outbox.max_bytes - outbox.max_bytes // 8)
-        if dropped_bytes:
-            metrics.outbox_dropped_bytes.inc(dropped_bytes)
-            log.warning("oldest_usage_dropped", bytes=dropped_bytes)
+        outbox.drop_oldest(outbox.max_bytes - outbox.max_bytes // 8)
 
 
 def upstream_url(text: str) -> SplitResult:

@@ -43,12 +43,15 @@ class Unresolved(msgspec.Struct, gc=False):
 class Outbox:
     """Owns the segment files. `size_bytes` is all that is unreleased; `written` and `durable` are how far the log goes.
 
-    `open` is refused at `max_bytes`; records of requests that were let in may use an eighth more.
+    `open` is refused at `max_bytes`; records of requests that were let in may use an eighth more. `keeps_newest`:
+    nobody ships it, so the oldest segments make room before anything is refused.
     """
 
-    def __init__(self, directory: Path, segment_bytes: int, max_bytes: int, metrics: Metrics) -> None:
+    def __init__(self, directory: Path, segment_bytes: int, max_bytes: int, metrics: Metrics,
+                 keeps_newest: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.directory = directory
+        self._may_drop = keeps_newest
         self._segment_bytes, self.max_bytes, self._metrics = segment_bytes, max_bytes, metrics
         self._sizes = {number: segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
         self.size_bytes = sum(self._sizes.values())
@@ -130,7 +133,7 @@ class Outbox:
 
     def drop_oldest(self, keep_bytes: int) -> int:
         """Deletes the oldest segments, shipped or not, until no more than `keep_bytes` are left, if that can be: the
-        newest one stays, and open frames are carried as in `release`. Returns the bytes that are gone."""
+        newest one stays, and open frames are carried as in `release`. Counts and tells the bytes that are gone."""
         dropped_bytes = 0
         for number, size in sorted(self._sizes.items()):
             if self.size_bytes <= keep_bytes or number == self._number:
@@ -139,6 +142,9 @@ class Outbox:
             if number in self._sizes:
                 break
             dropped_bytes += size
+        if dropped_bytes:
+            self._metrics.outbox_dropped_bytes.inc(dropped_bytes)
+            log.warning("oldest_usage_dropped", bytes=dropped_bytes)
         return dropped_bytes
 
     def close(self) -> None:
@@ -150,7 +156,7 @@ class Outbox:
     def _append(self, usage: Usage, allowance_bytes: int) -> None:
         data = encode(usage)
         size = len(data)
-        if self.size_bytes + size > allowance_bytes:
+        if self.size_bytes + size > allowance_bytes and not self._has_made_room(size, allowance_bytes):
             self._metrics.outbox_refusals.inc()
             raise OutboxFull(f"the usage outbox holds {self.size_bytes} bytes; at most {allowance_bytes}")
         try:
@@ -166,6 +172,14 @@ class Outbox:
         if not self._is_dirty:
             self._is_dirty = True
             self._dirty.set()
+
+    def _has_made_room(self, size: int, allowance_bytes: int) -> bool:
+        if not self._may_drop:
+            return False
+        self._may_drop = False  # what is carried forward while this drops must not drop more
+        self.drop_oldest(allowance_bytes - self._segment_bytes)
+        self._may_drop = True
+        return self.size_bytes + size <= allowance_bytes
 
     def _take_back(self) -> None:
         """All of a frame or nothing: half a one would be damage for whoever reads the segment."""

@@ -19,14 +19,15 @@ from edge_api.metrics import Metrics
 log = structlog.get_logger()
 
 
-def open_outbox(directory: Path, segment_bytes: int, max_bytes: int, clock: Clock, metrics: Metrics) -> Outbox:
+def open_outbox(directory: Path, segment_bytes: int, max_bytes: int, clock: Clock, metrics: Metrics,
+                keeps_newest: bool = False) -> Outbox:
     """The outbox, repaired, with a provisional record for each request that died with an earlier process.
 
     Raises:
         OSError: the disk cannot be used.
     """
     lost = repair(directory, metrics)
-    outbox = Outbox(directory, segment_bytes, max_bytes, metrics)
+    outbox = Outbox(directory, segment_bytes, max_bytes, metrics, keeps_newest)
     metrics.outbox_bytes.set_function(lambda: outbox.size_bytes)
     try:
         close_lost(outbox, lost, clock)

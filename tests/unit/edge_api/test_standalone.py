@@ -170,7 +170,7 @@ async def test_the_oldest_usage_makes_room_for_the_newest(tmp_path: Path, monkey
     outbox = Outbox(tmp_path, 10_000, 80_000, metrics)
     still_open = usage_open()
     outbox.open(still_open)
-    trimming = asyncio.create_task(trim(outbox, metrics))
+    trimming = asyncio.create_task(trim(outbox))
     for _ in range(400):
         outbox.record(usage_record())
         await outbox.sync()

@@ -244,3 +244,23 @@ async def test_dropping_waits_for_what_is_still_open_to_be_durable_elsewhere(tmp
     assert outbox.drop_oldest(0) > 0
     assert opened in on_disk(tmp_path)
     outbox.close()
+
+
+def test_where_nobody_ships_the_oldest_makes_room_before_anything_is_refused(tmp_path: Path) -> None:
+    metrics = Metrics()
+    outbox = Outbox(tmp_path, 2_000, 20_000, metrics, keeps_newest=True)
+    for _ in range(500):
+        request_id = ids.uuid7()
+        outbox.open(usage_open(request_id))
+        outbox.record(usage_record(request_id))
+        assert outbox.size_bytes <= 20_000 + 20_000 // 8
+    outbox.close()
+    assert on_disk(tmp_path)[-1] == usage_record(request_id)
+    assert (metrics.registry.get_sample_value("meridian_edge_outbox_dropped_bytes_total") or 0) > 300_000
+
+
+def test_where_nobody_ships_requests_are_still_refused_when_only_open_ones_are_left(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, 2_000, 20_000, Metrics(), keeps_newest=True)
+    fill(outbox)
+    assert len(outbox.unresolved) * len(encode(usage_open())) > 15_000
+    outbox.close()
