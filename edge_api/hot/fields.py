@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import json
 
-NOTHING = msgspec.Raw()
+NOTHING, NULL = msgspec.Raw(), msgspec.Raw(b"null")
 _decode_list = json.Decoder(list[msgspec.Raw]).decode
 _is_list_of_texts = re.compile(rb'\s*\[\s*["\[]').match
 
@@ -73,6 +73,11 @@ class Fields(msgspec.Struct, gc=False, kw_only=True):
         return 1
 
     @property
+    def not_served(self) -> str:
+        """The field that asks for what engines would pass over without a word; empty if there is none."""
+        return ""
+
+    @property
     def opening(self) -> list[msgspec.Raw]:
         """What stays the same while a conversation grows begins with these."""
         return []
@@ -84,6 +89,14 @@ class ChatFields(Fields, gc=False, kw_only=True):
     messages: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)]
     tools: list[msgspec.Raw] | None = None
     logprobs: bool | None = None
+    modalities: list[str] | None = None
+    web_search_options: msgspec.Raw = NOTHING
+
+    @property
+    def not_served(self) -> str:
+        if self.modalities is not None and self.modalities != ["text"]:
+            return "modalities"
+        return "" if self.web_search_options in (NOTHING, NULL) else "web_search_options"
 
     @property
     def opening(self) -> list[msgspec.Raw]:
@@ -95,6 +108,9 @@ class PromptFields(Fields, gc=False, kw_only=True):
 
     prompt: msgspec.Raw
     logprobs: int | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
 
     @property
     def limit(self) -> int | None:
@@ -103,6 +119,12 @@ class PromptFields(Fields, gc=False, kw_only=True):
     @property
     def texts(self) -> int:
         return _texts(self.prompt)
+
+    @property
+    def not_served(self) -> str:
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            return "best_of"
+        return "echo" if self.echo else "suffix" if self.suffix else ""
 
     @property
     def opening(self) -> list[msgspec.Raw]:

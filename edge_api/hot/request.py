@@ -15,7 +15,7 @@ from edge_api.dialects.reading import wrong_field
 from edge_api.errors import Refusal
 from edge_api.hot.fields import NOTHING, Fields
 from edge_api.hot.services import Need
-from edge_api.hot.splice import Pieces, salted, upstream_body
+from edge_api.hot.splice import Pieces, upstream_body
 from edge_api.routing.table import RoutedModel
 
 REGION_HEADER = b"x-meridian-region"
@@ -50,11 +50,6 @@ class Prepared(msgspec.Struct, frozen=True):
         """How many answers are asked for."""
         return self.asked.fields.n or 1
 
-    def salted(self, salt: str) -> tuple[Pieces, int]:
-        """Pieces and length with the team's cache salt, for an engine that keeps salts apart."""
-        pieces = salted(self.pieces, salt)
-        return pieces, self.length + len(pieces[0]) - len(self.pieces[0])
-
 
 _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_provider = json.Decoder(Provider | None).decode
@@ -72,6 +67,9 @@ def prepare(asked: Asked, model: RoutedModel, always_usage: bool) -> Prepared:
     _check_limit(fields, model.max_output_tokens)
     if fields.n is not None and not 1 <= fields.n <= MAX_CHOICES:
         raise Refusal(errors.INVALID_VALUE, f"'n' is {fields.n}; it may be 1 to {MAX_CHOICES}", "n")
+    if fields.not_served:
+        raise Refusal(errors.UNSUPPORTED_PARAMETER, f"'{fields.not_served}' asks for what is not served here",
+                      fields.not_served)
     if fields.service_tier is not None and fields.service_tier not in SERVICE_TIERS:
         raise Refusal(errors.INVALID_VALUE, f"'service_tier' is {fields.service_tier[:100]!r}; it may be one of "
                       + ", ".join(sorted(SERVICE_TIERS)), "service_tier")

@@ -223,6 +223,35 @@ def test_a_completion_asks_for_log_probabilities_by_number() -> None:
         COMPLETIONS.read(raw.replace(b": 2", b": true"), {}, REQUEST_ID)
 
 
+@pytest.mark.parametrize(("field", "served", "refused"), [
+    ("modalities", [None, ["text"]], [["text", "audio"], ["audio"], []]),
+    ("web_search_options", [None], [{}, {"search_context_size": "low"}])])
+def test_what_a_frontend_would_pass_over_in_a_chat_is_refused(
+        field: str, served: list[Any], refused: list[Any]) -> None:
+    for value in served:
+        parse(body(**{field: value}), False)
+    for value in refused:
+        with pytest.raises(Refusal) as raised:
+            parse(body(**{field: value}), False)
+        assert (raised.value.fault, raised.value.param) == (errors.UNSUPPORTED_PARAMETER, field)
+
+
+@pytest.mark.parametrize(("field", "served", "refused"), [
+    ("echo", [None, False], [True]), ("suffix", [None, ""], ["x"]), ("best_of", [None, 2], [1, 3])])
+def test_what_a_frontend_would_pass_over_in_a_completion_is_refused(
+        field: str, served: list[Any], refused: list[Any]) -> None:
+    def ask(value: object) -> Prepared:
+        raw = json.dumps({"model": MODEL, "prompt": "x", "n": 2, field: value}).encode()
+        return prepare(COMPLETIONS.read(raw, {}, REQUEST_ID), ROUTED, False)
+
+    for value in served:
+        ask(value)
+    for value in refused:
+        with pytest.raises(Refusal) as raised:
+            ask(value)
+        assert (raised.value.fault, raised.value.param) == (errors.UNSUPPORTED_PARAMETER, field)
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_do_worse_than_a_refusal(raw: bytes) -> None:
     with contextlib.suppress(Refusal):
