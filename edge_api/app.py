@@ -100,7 +100,8 @@ def _table(parts: ColdParts) -> RoutingTable:
 def _install_errors(app: FastAPI, parts: ColdParts) -> None:
     hot = sorted(parts.hot_routes)
     accounts = ["/v1/key", "/v1/credits", "/v1/generation"] if parts.account else []
-    read = ["/v1/models", "/v1/models/{model}", *accounts]
+    read = ["/v1/models", "/v1/models/{model}", "/v1/models/{model}/endpoints", "/v1/providers/openrouter/models",
+            *accounts]
     offered = ", ".join([*(f"POST {path}" for path in hot), *(f"GET {path}" for path in read)])
 
     async def on_refusal(request: Request, refusal: Exception) -> Response:

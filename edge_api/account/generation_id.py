@@ -2,12 +2,13 @@
 
 from uuid import UUID
 
-PREFIXES = ("gen_", "gen-", "req_", "req-")
+PREFIXES = ("gen_", "gen-", "req_", "req-", "msg_", "resp_")
 UUID7 = 7
 
 
 def parse_generation_id(text: str) -> UUID | None:
-    """The request's id in `gen_…`, `gen-…`, `req_…` or alone, as hex or with dashes; none if it is no id of ours."""
+    """The request's id in `gen_…`, `req_…`, in the name of a message or a response, or alone, as hex or with dashes;
+    none if it is no id of ours."""
     for prefix in PREFIXES:
         text = text.removeprefix(prefix)
     if not 32 <= len(text) <= 36:

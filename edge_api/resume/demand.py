@@ -77,10 +77,6 @@ class Demand(msgspec.Struct, gc=False):
         choice = said(self.tool_choice)
         return self.has_tools and (choice == b'"required"' or choice.startswith(b"{"))
 
-    @property
-    def names_a_tool(self) -> bool:
-        return self.has_tools and said(self.tool_choice).startswith(b"{")
-
     def constraint(self) -> Constraint | None:
         """What the text of the answer has to fit, if anything.
 

@@ -152,7 +152,7 @@ async def test_an_unknown_route_is_404_and_names_what_there_is(client: httpx.Asy
     error = error_of(answer)
     assert (answer.status_code, error["code"]) == (404, "not_found")
     assert "POST /v1/chat/completions" in error["message"]
-    assert "GET /v1/models" in error["message"]
+    assert "GET /v1/models/{model}/endpoints, GET /v1/providers/openrouter/models" in error["message"]
 
 
 @pytest.mark.parametrize(("method", "path", "allowed"), [

@@ -13,7 +13,7 @@ REQUEST = UUID("01a3185c-5000-7f09-98e4-4cdd0c7c247b")
 
 @pytest.mark.parametrize("name", [
     f"gen_{REQUEST.hex}", f"gen-{REQUEST.hex}", f"req_{REQUEST.hex}", REQUEST.hex, str(REQUEST), f"gen-{REQUEST}",
-    REQUEST.hex.upper()])
+    REQUEST.hex.upper(), f"msg_{REQUEST.hex}", f"resp_{REQUEST.hex}"])
 def test_every_name_of_a_request_is_its_id(name: str) -> None:
     assert parse_generation_id(name) == REQUEST
 

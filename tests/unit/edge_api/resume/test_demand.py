@@ -32,13 +32,13 @@ def test_stop_strings_come_in_two_shapes(stop: Any, stops: list[str]) -> None:
     assert demand(stop=stop).stops == stops
 
 
-@pytest.mark.parametrize(("choice", "has", "must", "names"), [
-    (None, True, False, False), ("auto", True, False, False), ("none", False, False, False),
-    ("required", True, True, False), ({"type": "function", "function": {"name": "f"}}, True, True, True),
+@pytest.mark.parametrize(("choice", "has", "must"), [
+    (None, True, False), ("auto", True, False), ("none", False, False),
+    ("required", True, True), ({"type": "function", "function": {"name": "f"}}, True, True),
 ])
-def test_the_tool_choice_says_whether_a_call_must_come(choice: Any, has: bool, must: bool, names: bool) -> None:
+def test_the_tool_choice_says_whether_a_call_must_come(choice: Any, has: bool, must: bool) -> None:
     it = demand(tools=[TOOL], tool_choice=choice)
-    assert (it.has_tools, it.must_call, it.names_a_tool) == (has, must, names)
+    assert (it.has_tools, it.must_call) == (has, must)
 
 
 def test_without_tools_no_choice_counts() -> None:
