@@ -83,9 +83,8 @@ class CallJudge:
         except (OSError, EOFError, KeyError, TimeoutError) as error:
             log.warning("tool_calls_not_judged", model=waiting.model_id, error=type(error).__name__)
             await self._end_child()
-            if len(self._deadly) >= MAX_DEADLY:
-                self._deadly.clear()
-            self._deadly.add(waiting.tools)  # one client with such a schema would keep others from being judged
+            if isinstance(error, EOFError):  # one client with such a schema would keep others from being judged
+                self._avoid(waiting.tools)
             return Verdict.UNJUDGED
 
     async def _ask(self, case: bytes) -> Verdict:
@@ -99,6 +98,12 @@ class CallJudge:
         child.stdin.write(len(case).to_bytes(LENGTH_BYTES) + case)
         await child.stdin.drain()
         return VERDICTS[await child.stdout.readexactly(1)]
+
+    def _avoid(self, tools: int) -> None:
+        """The process died of these."""
+        if len(self._deadly) >= MAX_DEADLY:
+            self._deadly.clear()
+        self._deadly.add(tools)
 
     async def _end_child(self) -> None:
         child, self._child = self._child, None

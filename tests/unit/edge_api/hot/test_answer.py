@@ -9,6 +9,7 @@ from control_plane.contracts.pricing import Price
 from control_plane.contracts.usage import MeterSource
 from edge_api.hot.answer import BadAnswer, read_answer
 from edge_api.hot.usage import UNKNOWN
+from edge_api.tool_calls.verdict import Called
 from tests.unit.edge_api.builders import PRICE
 
 USAGE = {"prompt_tokens": 146012, "completion_tokens": 412, "total_tokens": 146424,
@@ -86,3 +87,31 @@ def test_an_empty_usage_object_is_not_torn() -> None:
     price = Price(version="pv_0", input_usd=0, cached_input_usd=0, output_usd=0)  # type: ignore[arg-type]
     answer = read_answer(raw({**HEAD, "usage": {}}), price)
     assert json.loads(answer.body)["usage"] == {}
+
+
+def calling(*tool_calls: Any, finish: str = "tool_calls") -> dict[str, Any]:
+    message = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
+    return {"index": 0, "message": message, "finish_reason": finish}
+
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": "<&>"}'}}
+
+
+@pytest.mark.parametrize("shape", [{**HEAD, "usage": USAGE}, {"usage": USAGE, **HEAD}, HEAD],
+                         ids=["usual", "odd", "no usage"])
+def test_an_answer_that_ended_with_calls_tells_them(shape: dict[str, Any]) -> None:
+    other = {"function": {"name": "g", "arguments": None}}
+    answer = read_answer(raw({**shape, "choices": [calling(CALL, other), calling(CALL)]}), PRICE)
+    assert answer.finish_reason == "tool_calls"
+    assert list(answer.calls) == [Called("f", '{"a": "<&>"}'), Called("g", ""), Called("f", '{"a": "<&>"}')]
+
+
+@pytest.mark.parametrize("choice", [calling(CALL, finish="length"), calling(finish="tool_calls"), CHOICES[0]])
+def test_other_answers_have_none(choice: dict[str, Any]) -> None:
+    assert list(read_answer(raw({**HEAD, "choices": [choice], "usage": USAGE}), PRICE).calls) == []
+
+
+@pytest.mark.parametrize("call", [
+    3, {"function": 3}, {"function": {"name": 1}}, {"function": {"name": "f", "arguments": {"a": 1}}}])
+def test_calls_in_a_shape_that_nobody_reads_are_one_that_nobody_offered(call: Any) -> None:
+    assert list(read_answer(raw({**HEAD, "choices": [calling(call)], "usage": USAGE}), PRICE).calls) == [Called("", "")]

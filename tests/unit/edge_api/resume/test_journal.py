@@ -14,6 +14,7 @@ from edge_api.resume.journal import (
     is_json_object,
     reasoning_at,
 )
+from edge_api.tool_calls.verdict import Called
 from tests.unit.edge_api.resume.events import THINKS, call, chat, completion
 
 ALL = Watch.CALLS | Watch.TEXT
@@ -246,6 +247,18 @@ def test_a_half_call_stays_half_over_a_second_break() -> None:
     again = fed(journal, chat([2])).seam(None)
     assert again is not None
     assert (again.ids, again.half_call, again.calls) == (b"1", seam.half_call, 0)
+
+
+def test_calls_are_told_as_the_client_has_them() -> None:
+    journal = fed(Journal(Watch.CALLS), chat([1], content="a"), chat([2], tool_calls=[call(0, "f", "{}")]),
+                  chat([3], tool_calls=[call(1, "g", "")]), chat([4], tool_calls=[call(1, None, '{"x"')]))
+    assert list(journal.called) == [Called("f", "{}"), Called("g", '{"x"')]
+    seam = journal.seam(None)
+    assert seam is not None
+    journal.go_on(seam)
+    fed(journal, chat([5], tool_calls=[call(1, None, ": 1}")]), chat([6], tool_calls=[call(2, "h", "{}")]))
+    assert list(journal.called) == [Called("f", "{}"), Called("g", '{"x": 1}'), Called("h", "{}")]
+    assert list(fed(Journal(), chat([1], tool_calls=[call(0, "f", "{}")])).called) == []
 
 
 def test_a_second_call_closes_the_first() -> None:

@@ -141,7 +141,21 @@ async def test_a_process_that_says_nothing_is_waited_for_until_a_deadline(monkey
     async with running(bench):
         bench.take(GOOD)
         await until(lambda: bench.count("unjudged"))
-    assert bench.heard == []
+        monkeypatch.undo()
+        bench.judge._command = COMMAND
+        bench.take(GOOD)
+        await until(lambda: bench.heard)
+    assert bench.counts == (1, 0, 1), "a slow machine says nothing of the tools"
+
+
+async def test_what_must_not_be_tried_again_is_remembered_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "MAX_DEADLY", 2)
+    bench = Bench((sys.executable, "-c", ""))
+    async with running(bench):
+        for number in range(5):
+            bench.take(GOOD, offered=tools(minimum=number))
+        await until(lambda: bench.count("unjudged") == 5)
+    assert len(bench.judge._deadly) <= 2
 
 
 async def test_a_full_queue_drops_and_counts() -> None:
