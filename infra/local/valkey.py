@@ -2,10 +2,14 @@
 
 `everysec` may lose up to two seconds when the machine loses power, nothing when the process is killed. That is enough:
 Valkey may be wiped at any moment without lost money (rates, queues and locks of background work live here).
+
+Edges have an account of their own, for they meet strangers: it reaches the keys of limits and nothing else, so whoever
+takes an edge over can neither read nor fill the queues of background work.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +21,10 @@ from infra.local.errors import StackRefused
 HOST = "127.0.0.1"
 POLL_S = 0.02
 PROBE_DEADLINE_S = 2.0
+EDGE_USER = "edge"
+EDGE_KEYS = "~adm:*"
+EDGE_COMMANDS = ("evalsha", "script|load", "set", "ping", "client|setinfo",  # what an edge sends, and in its scripts:
+                 "time", "hgetall", "hset", "hdel", "hincrby", "pexpire", "pttl")
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,16 @@ class Valkey:
         """What clients connect with."""
         return f"redis://:{self.password}@{HOST}:{self.port}/0"
 
+    @property
+    def edge_password(self) -> str:
+        """Made of the other one, which it does not give away."""
+        return hashlib.sha256(f"{EDGE_USER}\n{self.password}".encode()).hexdigest()
+
+    @property
+    def edge_url(self) -> str:
+        """What edges connect with."""
+        return f"redis://{EDGE_USER}:{self.edge_password}@{HOST}:{self.port}/0"
+
 
 def prepare(server: Valkey, extra_rights: tuple[str, ...] = ()) -> ProcessSpec:
     """Writes the configuration (a file, because arguments are readable by everybody) and says how it is run."""
@@ -42,6 +60,8 @@ def prepare(server: Valkey, extra_rights: tuple[str, ...] = ()) -> ProcessSpec:
         "bind": HOST,
         "protected-mode": "yes",
         "requirepass": server.password,
+        "user": " ".join([EDGE_USER, "on", f">{server.edge_password}", EDGE_KEYS, "-@all",
+                          *(f"+{command}" for command in EDGE_COMMANDS)]),
         "dir": f'"{server.data_dir.absolute()}"',
         "appendonly": "yes",
         "appendfsync": "everysec",
