@@ -87,6 +87,9 @@ def references(has_grammar: bool) -> Iterator[Reference]:
         text = f'{{"x": {at}, "name": "{MARKS[at % len(MARKS)]} z"}}'
         yield Reference("json_schema", CHAT, text, SCHEMA)
         yield Reference("reasoning, then json_schema", CHAT, f"hm{at}</think>{text}", {**SCHEMA, **THINKING})
+        if at % 2:
+            yield Reference("sampled, with stop strings", CHAT, f"{_words(at, 3)} STOP on",
+                            {"stop": ["STOP", " cal", "e i"], "temperature": 0.7})
 
 
 async def cut_all(clusters: Any, root: Path, wanted: list[Reference]) -> Figures:

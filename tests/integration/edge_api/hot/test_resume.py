@@ -291,6 +291,22 @@ async def test_a_stream_that_had_only_its_role_is_sent_again(
     assert (record.completion_tokens, record.resumes) == (11, 0)
 
 
+async def test_all_streams_of_a_dead_datacenter_go_on(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    route(edge)
+    home.script, other.script = Engine(WORDS, pause_s=0.1), Engine(WORDS, "chatcmpl-b")
+    asking = [asyncio.create_task(edge.client.ask(**GREEDY)) for _ in range(60)]
+    await until(lambda: len(home.seen) == 60)
+    await asyncio.sleep(0.3)
+    await home.close()
+    read = [reads(answer.events) for answer in await asyncio.gather(*asking)]
+    assert all(one["content"] == "The cat 漢 sat é on it." and one["done"] for one in read)
+    assert all(one["ids"] == {"chatcmpl-a"} for one in read)
+    await until(lambda: len(edge.records()) == 60)
+    assert {record.completion_tokens for record in edge.records()} == {11}
+    await edge.until_idle()
+
+
 async def test_another_dialect_is_told_one_answer(edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
     route(edge)
     home.script, other.script = Engine(WORDS, cut_after=6), Engine(WORDS, "chatcmpl-b")
