@@ -10,7 +10,7 @@ from control_plane.contracts.keys import Principal
 from edge_api import errors
 from edge_api.errors import Refusal
 from edge_api.hot.dispatch import CLIENT_GONE_STATUS, Client
-from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere
+from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere, unroutable
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared
 from edge_api.hot.services import RouteNeed
@@ -44,7 +44,7 @@ class Counting:
         self._hot.services.retries.note_request()
         route = self._route(frozenset())
         if route is None:
-            raise Refusal(errors.MODEL_UNAVAILABLE, "no datacenter can count the prompt's tokens now", "model")
+            raise unroutable(self._model, self._need.regions)
         self._task = asyncio.get_running_loop().create_task(self._count(route))
 
     def client_gone(self) -> int:

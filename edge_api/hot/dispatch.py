@@ -339,7 +339,7 @@ class Dispatch:
         broken = Break(
             request_id=f"{self._client.request_id}.{len(self._attempts) + 1}", sent=b"".join(self._prepared.pieces),
             upstream=asked.upstream, journal=meter.journal, usage=meter.usage, engine=engine,
-            strict_seed=self._client.headers.get(STRICT_SEED) == b"1")
+            strict_seed=self._client.headers.get(STRICT_SEED) == b"1", salt=self._salt)
         self._resuming = asyncio.get_running_loop().create_task(
             self._hot.resumer.seek(broken, self, self._services.metrics.resumed))
 

@@ -11,6 +11,7 @@ import structlog
 
 from control_plane.contracts.deployment import EngineFacts
 from edge_api.dialects.base import Upstream
+from edge_api.hot.splice import salted
 from edge_api.resume import arguments, demand, eligibility, grammar, plan, stitch
 from edge_api.resume.ask import NoAnswer
 from edge_api.resume.demand import Demand, Unreadable
@@ -44,7 +45,7 @@ class NotResumed(Exception):
 
 class Break(NamedTuple):
     """A stream that broke. `sent` is the body of its first attempt, `usage` the newest that it told (bytes of JSON, may
-    be empty), `engine` the one that it came from last."""
+    be empty), `engine` the one that it came from last, `salt` its team's for engines that keep salts apart."""
 
     request_id: str
     sent: bytes
@@ -53,6 +54,7 @@ class Break(NamedTuple):
     usage: bytes
     engine: EngineFacts
     strict_seed: bool
+    salt: str = ""
 
 
 class Continuation:
@@ -197,7 +199,10 @@ class Resumer:
         if known is not None:
             return known
         name = f"x-request-id: {broken.request_id}.p\r\n".encode()
-        answer = await prompt_ids(self._pool, route.address, broken.upstream, broken.sent, PROMPT_DEADLINE_S, name)
+        sent = broken.sent
+        if broken.salt and route.engine.is_salt_aware:  # what an engine prefills before it hears the end is found again
+            sent = b"".join(salted([sent], broken.salt))
+        answer = await prompt_ids(self._pool, route.address, broken.upstream, sent, PROMPT_DEADLINE_S, name)
         return answer.ids
 
     async def _grammar_left(self, route: Route, asked: Demand, seam: Seam, verdict: Verdict) -> str:

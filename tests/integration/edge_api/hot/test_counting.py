@@ -34,9 +34,9 @@ def both(edge: EdgeUnderTest) -> EdgeUnderTest:
     return edge
 
 
-def question(edge: EdgeUnderTest, path: str = MESSAGES) -> bytes:
+def question(edge: EdgeUnderTest, path: str = MESSAGES, headers: str = "") -> bytes:
     asked = {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}]}
-    return request(edge.client.key, {"model": edge.client.model, **asked}, path=path)
+    return request(edge.client.key, {"model": edge.client.model, **asked}, headers, path)
 
 
 async def count(edge: EdgeUnderTest, path: str = MESSAGES) -> Answer:
@@ -114,6 +114,15 @@ async def test_a_model_that_nobody_serves_cannot_be_counted_for(edge: EdgeUnderT
     edge.route_to(us_east_1=0)
     answer = await count(edge)
     assert (answer.status, answer.error["code"]) == (503, "model_unavailable")
+
+
+async def test_a_prompt_is_counted_in_the_requests_own_region(both: EdgeUnderTest, other: Datacenter) -> None:
+    other.script = counts
+    answer = await both.client.send(question(both, headers="x-meridian-region: eu-north-1\r\n"))
+    assert answer.json["input_tokens"] == 3
+    both.route_to(us_east_1=1, eu_north_1=0)
+    drained = await both.client.send(question(both, headers="x-meridian-region: eu-north-1\r\n"))
+    assert (drained.status, drained.error["code"]) == (503, "region_unavailable")
 
 
 async def test_a_question_carries_the_teams_salt(edge: EdgeUnderTest, home: Datacenter) -> None:

@@ -49,6 +49,15 @@ async def test_the_continuation_is_written_from_what_the_target_says() -> None:
     assert b"x-request-id: req.2.p\r\n" in server.seen[0]
 
 
+async def test_an_engine_that_keeps_salts_apart_is_asked_under_the_teams_own() -> None:
+    stream = broken()._replace(salt="c2FsdA")
+    async with resuming() as (resumer, server):
+        await resumer.go_on(stream, route(server, engine=PLAIN.model_copy(update={"is_salt_aware": True})))
+        await resumer.go_on(broken()._replace(salt="c2FsdA"), route(server))
+    asked = [json.decode(seen.partition(b"\r\n\r\n")[2]) for seen in server.seen]
+    assert [body.get("cache_salt") for body in asked] == ["c2FsdA", None]
+
+
 async def test_the_journal_is_at_the_seam_then() -> None:
     stream = broken(chat([7], content="a"), chat([8]))
     async with resuming() as (resumer, server):
