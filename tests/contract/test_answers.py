@@ -195,7 +195,8 @@ def test_tools_may_be_forbidden(sdk: openai.OpenAI) -> None:
 def test_a_tier_may_be_asked_for_and_the_record_says_which_served(
         scripted: ScriptedEdge, sdk: openai.OpenAI, tier: Any) -> None:
     raw = sdk.chat.completions.with_raw_response.create(model=MODEL, messages=say("Yes."), service_tier=tier, seed=7)
-    assert raw.parse().choices[0].message.content == "Yes."
+    answer = raw.parse()
+    assert (answer.choices[0].message.content, answer.service_tier) == ("Yes.", "default")
     assert scripted.record_of(raw.headers["x-request-id"]).service_tier == "default"
 
 
@@ -203,6 +204,19 @@ def test_a_tier_that_there_is_not_is_named(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         sdk.chat.completions.create(model=MODEL, messages=say("Yes."), service_tier="best")  # type: ignore[call-overload]
     assert refused.value.param == "service_tier"
+
+
+@pytest.mark.parametrize(("kind", "asked"), [
+    ("completions", {"echo": True}), ("completions", {"suffix": "x"}), ("completions", {"best_of": 3}),
+    ("chat", {"web_search_options": {}}), ("chat", {"modalities": ["text", "audio"]}), ("chat", {"verbosity": "low"}),
+    ("chat", {"functions": [{"name": "f", "parameters": {}}]}), ("chat", {"no_such_field": 1})])
+def test_what_would_change_the_answer_and_is_not_served_is_refused_by_name(
+        sdk: openai.OpenAI, kind: str, asked: dict[str, Any]) -> None:
+    ask: Any = sdk.chat.completions.create if kind == "chat" else sdk.completions.create
+    said = {"messages": say("Yes.")} if kind == "chat" else {"prompt": say("Yes.")[0]["content"]}
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(model=MODEL, **said, extra_body=asked)
+    assert (refused.value.code, refused.value.param) == ("unsupported_parameter", next(iter(asked)))
 
 
 @pytest.mark.parametrize("stream", [False, True])
