@@ -68,7 +68,8 @@ class Cost(NamedTuple):
     @property
     def total_nusd(self) -> int:
         """Nano-dollars, rounded up: what was spent of a lease, never what is billed."""
-        return -(-(self.input + self.cached_input + self.output) * NANO_USD // 10 ** self.digits)
+        units_a_usd: int = 10 ** self.digits
+        return -(-(self.input + self.cached_input + self.output) * NANO_USD // units_a_usd)
 
     @property
     def input_usd(self) -> Decimal:

@@ -81,10 +81,10 @@ def usage_of(counts: Counts) -> bytes:
 
 
 def with_cost(usage: bytes, price: Price, cost: Cost) -> bytes:
-    """A usage object's bytes, with the cost put in as its last fields. Digits are exact: no float on the way."""
+    """A usage object's bytes, with the cost put in as its last fields. Digits are exact: no float on the way. `usage`
+    was read, so it holds a field and ends with its brace."""
     input_units, cached_units, output_units, digits = cost
-    added = (f'"cost":{cost.total_text},"cost_details":{{"input":{units_text(input_units, digits)},'
+    added = (f',"cost":{cost.total_text},"cost_details":{{"input":{units_text(input_units, digits)},'
              f'"input_cached":{units_text(cached_units, digits)},"output":{units_text(output_units, digits)},'
              f'"currency":"USD","price_version":"{price.version}","multiplier":"1"}},"is_byok":false}}')
-    head = usage[:usage.rindex(b"}")].rstrip()
-    return head + (b"" if head.endswith(b"{") else b",") + added.encode()
+    return usage[:-1] + added.encode()

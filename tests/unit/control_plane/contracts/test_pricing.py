@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control_plane.contracts.money import NANO_USD
 from control_plane.contracts.pricing import Price, rate, units_text, usd_text
 
 PRICE = Price(version="pv_1", input_usd=Decimal("0.0000006"), cached_input_usd=Decimal("0.00000011"),
@@ -48,6 +49,15 @@ def test_rating_is_what_fractions_say_whatever_the_price(
 @given(st.integers(0, 10**30), st.integers(0, 30))
 def test_both_ways_to_write_an_amount_write_the_same(units: int, digits: int) -> None:
     assert units_text(units, digits) == usd_text(Decimal(f"{units}E-{digits}"))
+
+
+@given(amounts, counts)
+def test_what_is_taken_from_a_lease_is_never_less_than_the_cost_nor_a_nano_dollar_more(
+        output_usd: Decimal, out: int) -> None:
+    cost = rate(Price(version="x", input_usd=Decimal(0), cached_input_usd=Decimal(0), output_usd=output_usd), 0, 0, out)
+    exact = out * Fraction(output_usd) * NANO_USD
+    assert exact <= cost.total_nusd < exact + 1
+    assert cost.total_text == usd_text(cost.total_usd)
 
 
 def test_reckoning_in_units_leaves_a_price_equal_to_itself() -> None:
