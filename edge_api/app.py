@@ -41,7 +41,8 @@ log = structlog.get_logger()
 class ColdParts:
     """What the cold routes read. `problem` says what keeps this edge from its control plane, empty if nothing does;
     `hot_routes` are the paths that the protocol serves itself, by POST. Without an `account` desk, for want of a
-    control plane to ask, there are no routes about keys. `quality` is told of every usage record."""
+    control plane to ask, there are no routes about keys. `quality` is told of every usage record. `is_leaving`: the
+    edge was told to end, and still serves."""
 
     holder: TableHolder
     open_requests: OpenRequests
@@ -50,6 +51,7 @@ class ColdParts:
     hot_routes: Iterable[str]
     account: AccountDesk | None = None
     quality: Quality = field(default_factory=lambda: Quality(SystemClock()))
+    is_leaving: Callable[[], bool] = lambda: False
 
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -76,8 +78,10 @@ def _health(parts: ColdParts) -> APIRouter:
 
     @router.api_route("/readyz", methods=READ)
     async def readyz() -> dict[str, Any]:
-        """Ready once there is a table, whatever becomes of the control plane after that."""
+        """Ready once there is a table, whatever becomes of the control plane after that, until the edge is to end."""
         table = _table(parts)
+        if parts.is_leaving():
+            raise Refusal(errors.NOT_READY, "this edge ends soon: send it nothing new")
         return {"status": "ready", "snapshot": {"lineage": table.lineage, "version": table.version},
                 "control_plane": parts.problem() or "reachable"}
 

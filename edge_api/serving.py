@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from types import FrameType
 
 import structlog
@@ -26,6 +27,29 @@ MAX_CLIENTS = 1_000_000
 log = structlog.get_logger()
 
 
+class EdgeServer(uvicorn.Server):
+    """Goes on for `notice_s` after the first signal; `is_leaving` since then."""
+
+    def __init__(self, notice_s: float, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._notice_s = notice_s
+        self._leaves_at_s: float | None = None
+        self.is_leaving = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.is_leaving or not self._notice_s:
+            super().handle_exit(sig, frame)
+        self.is_leaving = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.is_leaving and not self.should_exit:
+            now_s = asyncio.get_running_loop().time()
+            if self._leaves_at_s is None:
+                self._leaves_at_s = now_s + self._notice_s
+            self.should_exit = now_s >= self._leaves_at_s
+        return await super().on_tick(counter)
+
+
 def leave_on_signals() -> None:
     """SIGTERM and SIGINT before or after serving are an orderly end; uvicorn takes both while it serves, and gives them
     back at the end."""
@@ -35,8 +59,8 @@ def leave_on_signals() -> None:
 
 def listen(settings: Settings, hot: HotPath, parts: ColdParts,
            living: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-    """Serves until a signal: readiness goes, open requests have their grace, then they are cut, and what `living` does
-    at its end comes last."""
+    """Serves until a signal: readiness goes, then nothing new is taken, open requests have their grace, then they are
+    cut, and what `living` does at its end comes last."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -44,9 +68,9 @@ def listen(settings: Settings, hot: HotPath, parts: ColdParts,
             yield
             await cut_connections(server)
 
-    server = uvicorn.Server(uvicorn.Config(
-        build_app(parts, lifespan), host=settings.host, port=settings.port, loop="uvloop",
-        http=hot_protocol(hot),
+    app = build_app(replace(parts, is_leaving=lambda: server.is_leaving), lifespan)
+    server = EdgeServer(settings.leaving_notice_s, uvicorn.Config(
+        app, host=settings.host, port=settings.port, loop="uvloop", http=hot_protocol(hot),
         ws="none", lifespan="on", access_log=False, log_config=None, proxy_headers=False, server_header=False,
         backlog=settings.backlog, timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_grace_s))

@@ -27,6 +27,9 @@ class Settings(BaseSettings):
                           "again when the control plane does not know it any more.")
     backlog: int = Field(2_048, ge=1, description="Connections that may wait to be accepted.")
     keep_alive_s: int = Field(75, ge=1, description="How long an idle client connection stays open.")
+    leaving_notice_s: float = Field(
+        0.0, ge=0, description="After SIGTERM: how long new requests are still taken while /readyz says 503, so that "
+                               "whoever balances the load turns away first. A second signal ends it.")
     shutdown_grace_s: int = Field(
         300, ge=0, description="After SIGTERM: how long open requests may go on before they are cut.")
     last_ship_s: float = Field(
