@@ -13,6 +13,7 @@ from edge_api.hot.usage import UNKNOWN, Counts, cost_of, counts_of, read_usage, 
 from edge_api.tool_calls.verdict import Called
 
 TOOL_CALLS = "tool_calls"
+MAX_TAIL_BYTES = 16 * 1024  # longer ones are decoded: a pattern is slow on what was made to be slow
 TAIL = re.compile(
     rb',\s*"usage":\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})(?:,\s*"nvext":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?\s*\}\s*\Z')
 _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
@@ -65,7 +66,7 @@ def read_answer(body: bytes, price: Price) -> UnaryAnswer:
         BadAnswer: it is no JSON object.
     """
     cut = body.rfind(b'"usage"')
-    match = TAIL.match(body, body.rfind(b",", 0, cut)) if cut > 0 else None
+    match = TAIL.match(body, body.rfind(b",", 0, cut)) if max(0, len(body) - MAX_TAIL_BYTES) < cut else None
     if match is None or not body.startswith(b"{"):
         return _rebuilt(body, price)
     usage = read_usage(match[1])

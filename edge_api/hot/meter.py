@@ -21,6 +21,7 @@ from edge_api.resume.journal import NO_IDS, SEGMENT_END, Journal, Watch
 
 USAGE = b',"usage":'
 NVEXT = b',"nvext":'
+MAX_TAIL_BYTES = 64 * 1024  # longer ones are decoded: a pattern is slow on what was made to be slow
 TAIL = re.compile(
     rb'(?:,"usage":(null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?(?:,"nvext":\{"completion_token_ids":\[([0-9,]*\])\})?\}\n\n\Z')
 IDS, IDS_END = b',"nvext":{"completion_token_ids":[', b"]}}\n\n"
@@ -104,7 +105,7 @@ class StreamMeter:
         cut = event.rfind(USAGE)
         if cut < 0:
             cut = event.rfind(NVEXT)
-        match = TAIL.match(event, cut) if cut >= 0 else None
+        match = TAIL.match(event, cut) if max(0, len(event) - MAX_TAIL_BYTES) < cut else None
         if match is None:
             return self._other(event)
         usage, ids = match.groups()

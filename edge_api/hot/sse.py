@@ -33,8 +33,8 @@ class EventSplitter:
             EventTooLong: the open event is past the bound.
         """
         held = self.held
-        if b"\n" not in data and b"\r" not in data and not (held and held[-1].endswith(b"\r")):
-            self._hold(data)  # an event holds no line end but at its lines' ends: nothing can have been completed
+        if EVENT_END not in data and b"\r" not in data and not (held and _may_end(held[-1], data)):
+            self._hold(data)  # nothing can have been completed, so what is held is not read again
             return []
         if held:
             data = b"".join((*self.held, data))
@@ -66,6 +66,11 @@ class EventSplitter:
         self._held_bytes += len(data)
         if self._held_bytes > self._max_bytes:
             raise EventTooLong(f"an event is longer than {self._max_bytes} bytes")
+
+
+def _may_end(held: bytes, data: bytes) -> bool:
+    """Whether a blank line may lie where the two meet."""
+    return held.endswith(b"\r") or (held.endswith(b"\n") and data.startswith(b"\n"))
 
 
 def _without_blank_lines(event: bytes) -> bytes:

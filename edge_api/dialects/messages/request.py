@@ -29,6 +29,7 @@ from edge_api.errors import Refusal
 from edge_api.listings.aliases import resolve_alias
 
 BILLING_MARK = "x-anthropic-billing-header:"
+MAX_STOP_CHARACTERS = 1_000  # of all stop strings: each is looked for at the end of whatever is told
 IGNORED_EDITS = ("clear_thinking_", "clear_tool_uses_")
 ERROR_MARK = "Error: "
 
@@ -77,6 +78,9 @@ def manner_of(asked: Counted) -> Manner:
 
 def _check(asked: MessagesRequest | CountRequest) -> None:
     check_parts(_parts(asked.messages), "messages")
+    if sum(map(len, asked.stop_sequences or ())) > MAX_STOP_CHARACTERS:
+        raise Refusal(errors.INVALID_VALUE, f"stop_sequences: more than {MAX_STOP_CHARACTERS} characters in all",
+                      "stop_sequences")
     if asked.thinking and asked.thinking.type == "enabled" and asked.thinking.budget_tokens is None:
         raise missing("thinking.budget_tokens")
     if chat.says(asked.container):

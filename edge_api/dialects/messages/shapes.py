@@ -14,8 +14,7 @@ from edge_api.hot.fields import NOTHING
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
-StopString = Annotated[str, msgspec.Meta(max_length=1_000)]  # each is looked for at the end of whatever is told
-StopStrings = Annotated[list[StopString], msgspec.Meta(max_length=32)]  # as many as Dynamo takes
+StopStrings = Annotated[list[str], msgspec.Meta(max_length=32)]  # as many as Dynamo takes
 
 
 class Text(msgspec.Struct, tag="text"):
