@@ -25,7 +25,7 @@ async def test_a_record_is_stored_with_all_that_it_says(metered: Metered) -> Non
         "SELECT day, id, edge_id, cost_usd, attempts, opened_at, finish_reason FROM usage_record")
     assert (day, stored_id, edge_id) == (ids.uuid7_day(record.request_id), record.request_id, metered.edge.identity)
     assert (cost_usd, attempts) == (
-        Decimal("0.000416"), [{"datacenter_id": "us-east-1", "status": 200, "delivered": 0}])
+        Decimal("0.000416"), [{"datacenter_id": "us-east-1", "status": 200, "delivered": 0, "failed": False}])
     assert (opened_at.timestamp(), finish_reason) == (pytest.approx(record.opened_at_s, abs=1e-5), "stop")
 
 
