@@ -90,7 +90,8 @@ async def cut_connections(server: uvicorn.Server) -> None:
 def limits_of(settings: Settings) -> Limits:
     """The hot path's bounds, as far as they are set from outside."""
     return Limits(
-        max_body_bytes=settings.max_body_bytes, max_attempts=settings.max_attempts,
+        max_body_bytes=settings.max_body_bytes, max_bodies_bytes=settings.max_bodies_bytes,
+        max_attempts=settings.max_attempts,
         connect_timeout_s=settings.connect_timeout_s, first_byte_timeout_s=settings.first_byte_timeout_s,
         idle_timeout_s=settings.idle_timeout_s, keep_alive_s=settings.keep_alive_s,
         max_connections=max_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))

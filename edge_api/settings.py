@@ -52,6 +52,10 @@ class Settings(BaseSettings):
         default_factory=list, description="Networks (CIDR, separated by commas) of the proxies before this edge, whose "
                                           "X-Forwarded-For is believed.")
     max_body_bytes: int = Field(32 * MEBIBYTE, ge=1024, description="Longest request body; 413 beyond it.")
+    max_bodies_bytes: int = Field(
+        4096 * MEBIBYTE, ge=MEBIBYTE,
+        description="Bodies of all open requests together, those of open streams included; a team may have half of it. "
+                    "503 beyond it. Set it to about half of the memory that the edge may take.")
     max_attempts: int = Field(3, ge=1, description="Datacenters that one request may try.")
     upstream_ca_file: Path | None = Field(
         None, description="PEM file with the authorities that datacenters' certificates must come from; without it "

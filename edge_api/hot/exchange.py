@@ -96,9 +96,9 @@ class Exchange:
 
     message_event = _Ignored()
 
-    __slots__ = ("_body", "_client", "_dialect", "_expects_continue", "_grant", "_hot", "_sent", "_size",
-                 "_too_large", "_waiting", "body_complete", "chunked", "disconnected", "headers", "keep_alive", "phase",
-                 "principal", "request_id", "response_complete", "started_s", "write")
+    __slots__ = ("_body", "_client", "_dialect", "_expects_continue", "_grant", "_has_no_room", "_held_bytes", "_hot",
+                 "_sent", "_size", "_too_large", "_waiting", "body_complete", "chunked", "disconnected", "headers",
+                 "keep_alive", "phase", "principal", "request_id", "response_complete", "started_s", "write")
 
     def __init__(self, client: ClientSide, hot: HotPath, dialect: Dialect, headers: dict[bytes, bytes],
                  keep_alive: bool, chunked: bool) -> None:
@@ -112,7 +112,8 @@ class Exchange:
         self.principal: Principal | None = None
         self.response_complete = self.disconnected = self.body_complete = self._too_large = False
         self._body: list[bytes] = []
-        self._size = 0
+        self._size = self._held_bytes = 0
+        self._has_no_room = False
         self._grant: Grant | None = None
         self._sent: Dispatch | Fanout | Counting | None = None
         self._waiting: asyncio.Task[None] | None = None
@@ -120,13 +121,15 @@ class Exchange:
     # what the protocol tells
 
     def body_piece(self, data: bytes) -> None:
-        """A piece of the request's body came. Past the limit nothing is kept."""
+        """A piece of the request's body came. Past the limits nothing is kept."""
         self._size += len(data)
         if self._size > self._hot.services.limits.max_body_bytes:
             self._too_large = True
             self._body.clear()
-        elif self.phase is not Phase.DONE:
+        elif self.phase is not Phase.DONE and not self._has_no_room:
             self._body.append(data)
+            if self.principal is not None:
+                self._hold(self.principal, len(data))
 
     def advance(self) -> None:
         """Goes as far as what has come allows."""
@@ -254,6 +257,8 @@ class Exchange:
         if team is not None and team.decode("ascii", "replace") != principal.team_id:
             raise Refusal(errors.TEAM_MISMATCH, "this API key belongs to another team than X-Prime-Team-ID names; "
                                                 "leave the header out, or use a key of that team")
+        if self._body:
+            self._hold(principal, self._size)
         self._move(Phase.BODY)
 
     def _client_address(self) -> str:
@@ -265,6 +270,9 @@ class Exchange:
     def _take_body(self) -> None:
         if self._too_large:
             raise self._too_large_refusal()
+        if self._has_no_room:
+            raise Refusal(errors.EDGE_AT_CAPACITY, "this edge holds as many bytes of requests as it can; a team may "
+                                                   "have half of them")
         if not self.body_complete:
             if self._expects_continue and not self._size:
                 self._expects_continue = False
@@ -329,8 +337,19 @@ class Exchange:
         self._waiting = None
         self.advance()
 
+    def _hold(self, principal: Principal, size: int) -> None:
+        """Counts bytes of the body as held; where there is no room for them none is kept."""
+        if self._hot.bodies.hold(principal.team_id, size, self._hot.services.limits.max_bodies_bytes):
+            self._held_bytes += size
+        else:
+            self._has_no_room = True
+            self._body.clear()
+
     def _let_go(self) -> None:
-        """Gives back what admission reserved."""
+        """Gives back what admission reserved, and the room that the body took."""
+        if self._held_bytes and self.principal is not None:
+            self._hot.bodies.let_go(self.principal.team_id, self._held_bytes)
+            self._held_bytes = 0
         grant, self._grant = self._grant, None
         if grant is not None:
             grant.release()

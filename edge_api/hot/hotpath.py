@@ -8,6 +8,7 @@ import structlog
 
 from edge_api.dialects.base import Dialect
 from edge_api.dialects.routes import HOT_ROUTES
+from edge_api.hot.bodies import Bodies
 from edge_api.hot.deadlines import Deadlines
 from edge_api.hot.services import Services
 from edge_api.hot.wire import Place, place_of
@@ -30,7 +31,7 @@ class Attempting(Protocol):
 
 class HotPath:
     """Owns the upstream connections, the waits of all requests and clients, the places of streams that go on elsewhere,
-    and the server's own headers as bytes."""
+    the room that bodies take, and the server's own headers as bytes."""
 
     dialects: Mapping[bytes, Dialect] = HOT_ROUTES
 
@@ -41,6 +42,7 @@ class HotPath:
             connect_timeout_s=limits.connect_timeout_s, idle_s=limits.pool_idle_s, max_idle=limits.pool_max_idle,
             max_open=limits.pool_max_open), services.clock, tls)
         self.resumer = Resumer(self.pool)
+        self.bodies = Bodies()
         self.first_byte = Deadlines(limits.first_byte_timeout_s)
         self.head_arrival = Deadlines(limits.header_timeout_s)
         self.body_pause = Deadlines(limits.body_pause_s)

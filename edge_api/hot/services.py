@@ -214,6 +214,8 @@ NO_JUDGE = NoJudge()
 class Limits:
     """Sizes in bytes, times in seconds.
 
+    `max_bodies_bytes` is how much the bodies of all requests together may have, from their first byte to the end of
+    their answers.
     `max_connections` is how many clients may be connected: past the process's own bound of open files nothing of it,
     its journal and its link to the control plane included, would work any more.
     `header_timeout_s` is how long a request's head may take, `body_pause_s` how long a client may pause within a body,
@@ -224,6 +226,7 @@ class Limits:
     """
 
     max_body_bytes: int = 32 * MEBIBYTE
+    max_bodies_bytes: int = 4096 * MEBIBYTE
     max_header_bytes: int = 64 * 1024
     max_answer_bytes: int = 64 * MEBIBYTE
     max_event_bytes: int = 8 * MEBIBYTE
