@@ -59,6 +59,10 @@ class Client(Protocol):
     chunked: bool
     write: Callable[[bytes], None]
 
+    def attempt_number(self, nth: int) -> int:
+        """Where among all attempts of the request the nth of this one's will stand in its record."""
+        ...
+
     def begin_stream(self, named: bytes) -> bytes:
         """The head of a stream that begins; `named` is the header that names its datacenter."""
         ...
@@ -337,7 +341,8 @@ class Dispatch:
             return
         meter, asked = relay.meter, self._prepared.asked
         broken = Break(
-            request_id=f"{self._client.request_id}.{len(self._attempts) + 1}", sent=b"".join(self._prepared.pieces),
+            request_id=f"{self._client.request_id}.{self._client.attempt_number(len(self._attempts) + 1)}",
+            sent=b"".join(self._prepared.pieces),
             upstream=asked.upstream, journal=meter.journal, usage=meter.usage, engine=engine,
             strict_seed=self._client.headers.get(STRICT_SEED) == b"1", salt=self._salt)
         self._resuming = asyncio.get_running_loop().create_task(
@@ -416,7 +421,7 @@ class Dispatch:
         asked = self._prepared.asked
         return (b"%bx-request-id: %b.%d\r\n%b%bcontent-length: %d\r\n\r\n"
                 % (place.heads[asked.upstream, asked.streamed], str(self._client.request_id).encode(),
-                   len(self._attempts) + 1, self._session_lines,
+                   self._client.attempt_number(len(self._attempts) + 1), self._session_lines,
                    trace_headers(self._client.headers, self._client.request_id), length))
 
     def _begin_stream(self) -> StreamRelay:

@@ -184,6 +184,10 @@ class Exchange:
                 + (b"x-client-request-id: %b\r\n" % echo if echo and _is_client_id(echo) else b"")
                 + (b"" if self.keep_alive else b"connection: close\r\n"))
 
+    def attempt_number(self, nth: int) -> int:
+        """All attempts are those of one dispatch."""
+        return nth
+
     def begin_stream(self, named: bytes) -> bytes:
         """The head of a stream that begins."""
         return respond.stream_head(named + self.common_headers(), self.chunked)

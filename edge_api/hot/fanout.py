@@ -8,6 +8,7 @@ and the completions together; there is one usage record. A choice that fails for
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -47,6 +48,7 @@ class Fanout:
         self._voice: StreamVoice = PlainVoice(asked.upstream) if asked.voice is None else asked.voice()
         self._head: ChunkHead | None = None
         self._named = b""
+        self._numbered = 0
         self._has_begun = self._is_over = False
         self._opened = 0
         alone = one_choice(prepared, model)
@@ -86,6 +88,12 @@ class Fanout:
             choice.dispatch.resume()
 
     # what the choices tell
+
+    def next_attempt(self) -> int:
+        """The number of an attempt that is new: each goes upstream under its own name, by which its engine's count is
+        found."""
+        self._numbered += 1
+        return self._numbered
 
     def stream_begun(self, named: bytes) -> None:
         """A datacenter accepted one of them: the client gets the answer's head now."""
@@ -154,7 +162,9 @@ class Fanout:
 
     def _settle(self, outcome: Outcome, status: int, counts: Counts | None = None) -> None:
         """A request of which any choice ended with calls did."""
-        attempts = [attempt for choice in self._choices for attempt in choice.attempts]
+        numbered = [(choice.attempt_number(nth), attempt) for choice in self._choices
+                    for nth, attempt in enumerate(choice.attempts, 1)]
+        attempts = [attempt for _, attempt in sorted(numbered, key=itemgetter(0))]
         called = [choice for choice in self._choices if choice.finish_reason == TOOL_CALLS]
         self._journal.settle(outcome, self._counts() if counts is None else counts, status, attempts,
                              (called or self._choices)[0].finish_reason, None,
@@ -219,12 +229,18 @@ class Choice:
         self.write: Callable[[bytes], None] = fanout.write
         self.counts: Counts | None = None
         self.attempts: list[Attempt] = []
+        self._numbers: list[int] = []
         self.finish_reason, self.named, self.body = "", b"", b""
         self.calls: Sequence[Called] = ()
         self.has_byte = self.is_finished = False
         self.dispatch = Dispatch(self, hot, principal, model, prepared, session, need, self)
 
     # as a client
+
+    def attempt_number(self, nth: int) -> int:
+        while len(self._numbers) < nth:
+            self._numbers.append(self._fanout.next_attempt())
+        return self._numbers[nth - 1]
 
     def begin_stream(self, named: bytes) -> bytes:
         self._fanout.stream_begun(named)

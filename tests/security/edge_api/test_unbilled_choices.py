@@ -11,8 +11,8 @@ from edge_api.dialects.plain import CHAT
 from edge_api.hot.request import choice_of, one_choice, prepare
 from edge_api.routing.table import build_table
 from tests.integration.edge_api.hot.client import request
-from tests.integration.edge_api.hot.conftest import EdgeUnderTest, until
-from tests.integration.edge_api.hot.datacenter import Datacenter, Upcall, whole_answer
+from tests.integration.edge_api.hot.conftest import HOME, OTHER, EdgeUnderTest, until
+from tests.integration.edge_api.hot.datacenter import Datacenter, Upcall, refuses, whole_answer
 from tests.unit.edge_api.builders import MODEL, snapshot
 
 TEXT = b"word " * 200_000
@@ -43,6 +43,19 @@ async def test_choices_that_a_client_leaves_unread_wait_for_the_engines_witness(
     record = await edge.record()
     assert (record.outcome, record.meter) == (Outcome.CLIENT_GONE, MeterSource.PROVISIONAL)
     assert record.completion_tokens == 3 * answered
+
+
+async def test_each_attempt_of_each_choice_is_counted_under_its_own_name(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    """Two of one name would be one to whoever compares an engine's counts with the record."""
+    home.script = refuses(503)
+    edge.prefer_home()
+    assert (await edge.client.ask(n=3)).status == 200
+    record = await edge.record()
+    places = {HOME: home, OTHER: other}
+    names = {call.headers["x-request-id"]: place for place in places for call in places[place].seen}
+    assert {name: record.attempts[int(name.rpartition(".")[2]) - 1].datacenter_id for name in names} == names
+    assert len(names) == len(record.attempts) == 6
 
 
 @pytest.mark.parametrize("fields", [{"n": 8}, {"stream": True}])
