@@ -16,6 +16,7 @@ TOOL_CALLS = "tool_calls"
 MAX_TAIL_BYTES = 16 * 1024  # longer ones are decoded: a pattern is slow on what was made to be slow
 TAIL = re.compile(
     rb',\s*"usage":\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})(?:,\s*"nvext":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?\s*\}\s*\Z')
+BEGINNING = re.compile(rb'\{"id":"[^"\\]*"').match
 _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -59,31 +60,33 @@ _decode_called = json.Decoder(_Called).decode
 UNREADABLE = (Called("", ""),)
 
 
-def read_answer(body: bytes, price: Price) -> UnaryAnswer:
-    """The client's form of an answer, with its counts.
+def read_answer(body: bytes, price: Price, name: bytes = b"") -> UnaryAnswer:
+    """The client's form of an answer, with its counts. If it has an id, `name` is put in place of it.
 
     Raises:
         BadAnswer: it is no JSON object.
     """
     cut = body.rfind(b'"usage"')
     match = TAIL.match(body, body.rfind(b",", 0, cut)) if max(0, len(body) - MAX_TAIL_BYTES) < cut else None
-    if match is None or not body.startswith(b"{"):
-        return _rebuilt(body, price)
-    usage = read_usage(match[1])
-    if usage is None:
-        return _rebuilt(body, price)
+    begins = BEGINNING(body)
+    usage = read_usage(match[1]) if match is not None and begins is not None else None
+    if match is None or begins is None or usage is None:
+        return _rebuilt(body, price, name)
     counts = counts_of(usage, MeterSource.ENGINE)
     cost = cost_of(price, counts)
-    told = b'%b,"usage":%b}' % (body[:match.start()], with_cost(match[1], price, cost))
+    start = b'{"id":"%b"' % name if name else begins[0]
+    told = b'%b%b,"usage":%b}' % (start, body[begins.end():match.start()], with_cost(match[1], price, cost))
     return _answer(body, told, counts, cost)
 
 
-def _rebuilt(body: bytes, price: Price) -> UnaryAnswer:
+def _rebuilt(body: bytes, price: Price, name: bytes) -> UnaryAnswer:
     try:
         fields = _decode_object(body)
     except msgspec.DecodeError:
         raise BadAnswer("the answer is not a JSON object") from None
     fields.pop("nvext", None)
+    if name and "id" in fields:
+        fields["id"] = msgspec.Raw(b'"%b"' % name)
     raw = fields.get("usage")
     usage = read_usage(raw) if raw is not None else None
     if raw is None or usage is None:

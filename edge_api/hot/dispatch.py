@@ -28,6 +28,7 @@ from edge_api.hot.hotpath import HotPath
 from edge_api.hot.meter import StreamMeter
 from edge_api.hot.relay import StreamRelay
 from edge_api.hot.request import Prepared
+from edge_api.hot.respond import generation_name
 from edge_api.hot.services import RouteNeed
 from edge_api.hot.settle import Journal
 from edge_api.hot.splice import salted
@@ -428,7 +429,7 @@ class Dispatch:
         """The datacenter accepted the request: its client gets the answer's head now."""
         limits, asked = self._services.limits, self._prepared.asked
         meter = StreamMeter(self._model.price, self._prepared.wants_usage, asked.wants_each_usage,
-                            watch_for(asked.fields))
+                            watch_for(asked.fields), generation_name(self._client.request_id))
         voice = PlainVoice(asked.upstream) if asked.voice is None else asked.voice()
         relay = StreamRelay(self, meter, voice, self._client.chunked, limits.first_byte_timeout_s,
                             limits.idle_timeout_s, limits.max_event_bytes)
@@ -441,7 +442,7 @@ class Dispatch:
         try:
             if asked.streamed:
                 raise BadAnswer("a stream was asked for")
-            answer = read_answer(body, self._model.price)
+            answer = read_answer(body, self._model.price, generation_name(self._client.request_id))
             told = answer.body if asked.answer is None else asked.answer(answer.body)
         except BadAnswer:
             self._attempt_failed(Failure(FailureKind.BROKEN, 200))

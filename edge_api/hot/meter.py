@@ -26,6 +26,8 @@ TAIL = re.compile(
     rb'(?:,"usage":(null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?(?:,"nvext":\{"completion_token_ids":\[([0-9,]*\])\})?\}\n\n\Z')
 IDS, IDS_END = b',"nvext":{"completion_token_ids":[', b"]}}\n\n"
 IDS_LENGTH, USAGE_LENGTH = len(IDS), len(USAGE)
+BEGINNING = re.compile(rb'data: \{"id":"[^"\\]*"').match
+UNHEARD = b"\0"  # no event begins so
 DIGITS = b"0123456789,"
 # What a usage object holds beside its braces, and what it may look like without all that: one object, whole.
 PLAIN = b'0123456789abcdefghijklmnopqrstuvwxyz_":,. '
@@ -57,13 +59,15 @@ _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 class StreamMeter:
     """One stream's meter. `journal` holds the ids of the events that were passed on, and `usage` is the newest that
     came; `error` is why the stream broke, if so, and `is_cut` whether that is this edge's finding and not the
-    datacenter's word."""
+    datacenter's word. What goes on has `name` for its id, whatever the datacenter calls it; none: the datacenter's."""
 
-    __slots__ = ("_log", "_note", "_price", "_sought", "_wants_each", "_wants_last", "_watch", "error",
-                 "has_final_usage", "is_cut", "is_over", "journal", "usage")
+    __slots__ = ("_known", "_log", "_name", "_named", "_note", "_price", "_sought", "_wants_each",
+                 "_wants_last", "_watch", "error", "has_final_usage", "is_cut", "is_over", "journal", "usage")
 
-    def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool, watch: Watch = Watch.NOTHING) -> None:
-        self._price = price
+    def __init__(self, price: Price, wants_usage: bool, wants_each_usage: bool, watch: Watch = Watch.NOTHING,
+                 name: bytes = b"") -> None:
+        self._price, self._name = price, name
+        self._known, self._named = UNHEARD if name else b"", b""
         self._wants_last, self._wants_each = wants_usage, wants_each_usage
         self.journal = journal = Journal(watch)
         self._log, self._note = journal.log, journal.recent.append
@@ -77,13 +81,13 @@ class StreamMeter:
         """What of an event goes to the client, maybe nothing. `is_over`: it was the last one."""
         end = event.rfind(IDS)
         if end < 0 or not event.endswith(IDS_END):
-            return self._matched(event)
+            return self._renamed(self._matched(event))
         ids, cut = event[end + IDS_LENGTH:-4], event.rfind(USAGE, 0, end)
         if ids.translate(None, DIGITS) != SEGMENT_END:
-            return self._matched(event)
+            return self._renamed(self._matched(event))
         if cut < 0:
             if event.rfind(b'"usage"') >= 0:
-                return self._rebuilt(event)  # it is somewhere else in the chunk
+                return self._renamed(self._rebuilt(event))  # it is somewhere else in the chunk
             cut = end
         else:
             usage = event[cut + USAGE_LENGTH:end]
@@ -92,13 +96,35 @@ class StreamMeter:
                 if self._wants_each:
                     cut = end
             elif usage != b"null":
-                return self._matched(event)
+                return self._renamed(self._matched(event))
         if self._sought is not None and self._sought in event:
             self._watch(event)
         if ids != NO_IDS:
             self._log += ids
         self._note(event)
-        return event[:cut] + b"}\n\n"
+        known = self._known
+        if event.startswith(known):
+            return self._named + event[len(known):cut] + b"}\n\n"
+        return self._renamed(event[:cut] + b"}\n\n")
+
+    def _renamed(self, out: bytes) -> bytes:
+        """What goes on of an event, under the answer's own name. How the datacenter's chunks begin is learned from the
+        first."""
+        known = self._known
+        if out.startswith(known):
+            return self._named + out[len(known):]
+        found = BEGINNING(out)
+        if found:
+            self._known, self._named = found[0], b'data: {"id":"%b"' % self._name
+            return self._named + out[found.end():]
+        data = sse.payload(out)
+        if not data.startswith(b"{"):
+            return out
+        try:
+            fields = _decode_object(data)
+        except msgspec.DecodeError:
+            return out
+        return b"data: " + json.encode(fields | {"id": msgspec.Raw(b'"%b"' % self._name)}) + sse.EVENT_END
 
     def _matched(self, event: bytes) -> bytes:
         """An event that may end otherwise than nearly all do."""
@@ -152,9 +178,11 @@ class StreamMeter:
     def head(self) -> ChunkHead:
         """Identity of the stream's chunks, from the last one that passed."""
         try:
-            return _decode_head(sse.payload(self.journal.last))
+            head = _decode_head(sse.payload(self.journal.last))
         except msgspec.DecodeError:
-            return ChunkHead()
+            head = ChunkHead()
+        head.id = self._name.decode() or head.id
+        return head
 
     def finish_reason(self) -> str:
         """The last finish reason that passed, empty if the stream is not finished."""

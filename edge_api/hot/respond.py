@@ -11,6 +11,11 @@ LAST_CHUNK = b"0\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+def generation_name(request_id: UUID) -> bytes:
+    """What an answer is called, in its body and in its headers."""
+    return b"gen_%032x" % request_id.int
+
+
 def identity_headers(request_id: UUID, team_id: str) -> bytes:
     """Whose request it was and how to name it. `team_id` is empty before the key is known."""
     number = request_id.int

@@ -280,6 +280,13 @@ async def test_unknown_fields_go_upstream_untouched(edge: EdgeUnderTest, home: D
     assert body["logit_bias"] == {"5": 1}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_is_called_as_its_headers_say(edge: EdgeUnderTest, stream: bool) -> None:
+    answer = await edge.client.ask(stream=stream)
+    events = answer.events[:-1] if stream else [answer.json]
+    assert {event["id"] for event in events} == {answer.headers["x-generation-id"]}
+
+
 async def test_both_prefixes_are_served(edge: EdgeUnderTest) -> None:
     raw = edge.client.request().replace(b"POST /v1/", b"POST /api/v1/")
     assert (await edge.client.send(raw)).status == 200

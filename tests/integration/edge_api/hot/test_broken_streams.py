@@ -36,7 +36,7 @@ async def test_a_broken_stream_ends_with_one_honest_error(edge: EdgeUnderTest, h
     assert answer.events[-1] == error
     assert error["choices"][0]["finish_reason"] == "error"
     assert error["error"]["code"] == "upstream_unavailable"
-    assert (error["id"], error["model"]) == ("chatcmpl-1", "sim/glm-5.3")
+    assert (error["id"], error["model"]) == (answer.headers["x-generation-id"], "sim/glm-5.3")
     assert b"[DONE]" not in answer.body
 
 

@@ -52,6 +52,17 @@ def test_every_shape_is_counted(shape: str) -> None:
     assert (counts.meter, answer.finish_reason) == (MeterSource.ENGINE, "stop")
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_has_the_answers_own_id(shape: str) -> None:
+    shown = json.loads(read_answer(SHAPES[shape], PRICE, b"gen_1").body)
+    assert {key: value for key, value in shown.items() if key != "usage"} == {**HEAD, "id": "gen_1"}
+
+
+def test_an_answer_without_an_id_gets_none() -> None:
+    vectors = {"object": "list", "data": [], "usage": {"prompt_tokens": 3}}
+    assert "id" not in json.loads(read_answer(raw(vectors), PRICE, b"gen_1").body)
+
+
 def test_words_that_look_like_usage_are_words() -> None:
     value = {**HEAD, "choices": [{"message": {"content": ',"usage":{"prompt_tokens":1}}'}}], "usage": USAGE}
     answer = read_answer(raw(value), PRICE)

@@ -42,6 +42,27 @@ def test_nothing_else_is_touched() -> None:
     assert meter().pass_on(raw) == b'data: {"id":"x", "choices" : [ {"delta":{"content":"\\u00e9 "}} ]}\n\n'
 
 
+IDS = [
+    {**HEAD, "usage": USAGE, "nvext": NVEXT}, {**HEAD, "usage": USAGE}, HEAD, {**HEAD, "id": "another", "nvext": NVEXT},
+    {"nvext": NVEXT, **HEAD}, {"object": "x", **HEAD}, {"choices": CHOICES}, {**HEAD, "choices": [], "usage": USAGE}]
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_every_chunk_has_the_answers_own_id(separators: tuple[str, str]) -> None:
+    it = StreamMeter(PRICE, True, True, name=b"gen_1")
+    told = [it.pass_on(event(chunk, separators)) for chunk in (*IDS, *reversed(IDS))]
+    assert {parsed(one)["id"] for one in told} == {"gen_1"}
+    assert [parsed(one)["choices"] for one in told[:7]] == [CHOICES] * 7
+    assert it.head().id == "gen_1"
+
+
+def test_what_is_no_chunk_has_no_id() -> None:
+    it = StreamMeter(PRICE, True, False, name=b"gen_1")
+    for raw in (b": comment\n\n", b"data: no json\n\n", b"data: {no json}\n\n"):
+        assert it.pass_on(raw) == raw
+    assert it.pass_on(b"data: [DONE]\n\n") == b""
+
+
 @pytest.mark.parametrize(("ids", "count"), [([], 0), ([5], 1), ([5, 6, 7], 3), (list(range(500)), 500)])
 def test_ids_are_counted(ids: list[int], count: int) -> None:
     it = meter()
