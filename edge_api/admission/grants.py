@@ -42,10 +42,12 @@ class OpenGrants:
         return self._open.pop(grant, None) is not None
 
     def reap(self) -> None:
-        """Releases what is open for longer than any request takes: whoever had it forgot it."""
+        """Releases what is open for longer than any request takes: whoever had it forgot it, or has a client that reads
+        as slowly as it may. Then it is used all the same, so nothing of it is free again."""
         before_s = self._clock.monotonic_s() - self._longest_s
         for grant in [grant for grant, since_s in self._open.items() if since_s < before_s]:
             self._figures.reaped.inc()
+            grant.use_up()
             grant.release()
 
 
@@ -66,6 +68,13 @@ class LimitedGrant:
         used = Used(tokens, cost_nusd)
         for hold in self._holds:
             hold.account.settle(hold, used)
+
+    def use_up(self) -> None:
+        """All that was reserved counts as used."""
+        if not self._is_settled:
+            self._is_settled = True
+            for hold in self._holds:
+                hold.account.settle(hold, Used(hold.units, hold.units))
 
     def release(self) -> None:
         """The request is over."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from control_plane.contracts import ids
-from control_plane.contracts.keys import Principal, Scope
+from control_plane.contracts.keys import LimitScope, Principal, Scope
 from edge_api.dialects.base import Dialect
 from edge_api.dialects.plain import CHAT, COMPLETIONS, EMBEDDINGS
 from edge_api.errors import Refusal
@@ -17,6 +17,8 @@ from edge_api.routing.table import RoutedModel, build_table
 from tests.integration.edge_api.hot.client import request
 from tests.integration.edge_api.hot.conftest import EdgeUnderTest
 from tests.integration.edge_api.hot.datacenter import Datacenter
+from tests.unit.edge_api.admission.parts import Place, principal
+from tests.unit.edge_api.admission.parts import need as some_need
 from tests.unit.edge_api.builders import MODEL, snapshot
 
 WHO = Principal(key_id="key_1", team_id="team_1", key_name="test", scopes=[Scope.INFERENCE])
@@ -104,3 +106,19 @@ async def test_a_crowd_of_prompts_is_refused(edge: EdgeUnderTest, home: Datacent
     answer = await edge.client.send(request(edge.client.key, body, path="/v1/completions"))
     assert (answer.status, answer.error["param"]) == (400, "prompt")
     assert not home.seen
+
+
+def test_whoever_holds_a_stream_for_ever_has_spent_what_was_reserved_for_it() -> None:
+    """A client that reads as slowly as it may outlasts its grant; its money must not be lent to the next one."""
+    place = Place(longest_request_s=100.0)
+    money = place.parts.bank.account(LimitScope.TEAM, "team_1")
+    money.purse.add("lease_1", 1_000)
+    who = principal(money=[LimitScope.TEAM])
+    granted = place.gate.admit_now(some_need(who, cost_nusd=900))
+    assert granted is not None
+    place.clock.advance(101)
+    place.tend()
+    assert (money.purse.free_nusd, money.purse.leases[0].spent_nusd) == (100, 900)
+    granted.settle(5, 400)
+    granted.release()
+    assert (money.purse.free_nusd, money.purse.leases[0].reservations) == (100, 0)
