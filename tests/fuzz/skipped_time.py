@@ -15,8 +15,8 @@ class _Skipping(selectors.DefaultSelector):
 
     skipped_s = 1_000.0
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.skipped_s += timeout or 0.0
+    def select(self, timeout_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.skipped_s += timeout_s or 0.0
         return super().select(0)
 
 
