@@ -107,8 +107,10 @@ def worst_case(request_id: UUID, principal: Principal, model: RoutedModel, prepa
         return Need(request_id, principal, model.id, 0, 0, 0)  # nothing is generated, nothing is billed
     texts = prepared.texts
     prompt = prompt_bound(prepared.length, model.context_window * texts)
+    # Where nobody names a limit, an engine goes on as far as its context reaches.
+    longest = model.context_window if prepared.max_tokens is None else model.max_output_tokens
     completion = 0 if prepared.asked.upstream is Upstream.EMBEDDINGS else completion_bound(
-        prepared.max_tokens, model.max_output_tokens, prepared.choices * texts)
+        prepared.max_tokens, longest, prepared.choices * texts)
     return Need(request_id, principal, model.id, prompt, completion, worst_cost_nusd(model.tariff, prompt, completion))
 
 

@@ -54,13 +54,19 @@ def test_fewer_choices_than_one_free_no_allowance(n: int) -> None:
 
 def test_a_limit_that_only_chat_knows_does_not_bound_a_completion() -> None:
     """Frontends read `max_tokens` alone there."""
-    assert need(COMPLETIONS, max_completion_tokens=1).completion_tokens == 100
+    assert need(COMPLETIONS, max_completion_tokens=1).completion_tokens == 1_000
     assert need(COMPLETIONS, max_completion_tokens=1, max_tokens=50).completion_tokens == 50
 
 
 def test_a_limit_that_only_chat_knows_does_not_keep_the_models_default_from_a_completion() -> None:
     pieces = prepared(COMPLETIONS, replace(ROUTED, default_max_tokens=7), max_completion_tokens=1).pieces
     assert json.loads(b"".join(pieces))["max_tokens"] == 7
+
+
+def test_an_answer_that_nobody_limits_may_fill_the_context() -> None:
+    assert need(CHAT).completion_tokens == 1_000
+    assert need(CHAT, replace(ROUTED, default_max_tokens=7)).completion_tokens == 7
+    assert need(CHAT, max_tokens=None, n=2).completion_tokens == 2_000
 
 
 @pytest.mark.parametrize("limit", [0, -5, 101])
