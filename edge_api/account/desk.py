@@ -24,13 +24,13 @@ from edge_api import errors
 from edge_api.errors import Refusal
 from edge_api.hot.services import KeyDirectoryAway, Keyring, TooManyUnknownKeys
 from edge_api.identity import ControlPlaneLink
+from edge_api.secret import secret_of
 
 DEADLINE_S = 2.0
 REPLICA_DEADLINE_S = 1.0
 MAX_ASKED = 64
 MAX_OF_A_TEAM = 16
 SOON_S = 60.0
-BEARER = "bearer "
 
 log = structlog.get_logger()
 
@@ -54,7 +54,9 @@ class AccountDesk:
         Raises:
             Refusal: no key, a wrong one, one of another team than the client names, or one that nobody can check now.
         """
-        secret = secret_of(headers)
+        authorization = headers.get("authorization")
+        secret = secret_of(None if authorization is None else authorization.encode(),
+                           headers.get("x-api-key", "").encode()).decode()
         if not ids.is_well_formed_secret(secret):
             raise Refusal(errors.INVALID_API_KEY, "the API key is not one of ours: it is mistyped or cut off")
         try:
@@ -131,16 +133,3 @@ class AccountDesk:
             if not self._asked[team_id]:
                 del self._asked[team_id]
         raise Refusal(errors.ACCOUNT_UNAVAILABLE, "accounts cannot be looked up at the moment")
-
-
-def secret_of(headers: Mapping[str, str]) -> str:
-    """The secret in `Authorization: Bearer`, or in Anthropic's `x-api-key`.
-
-    Raises:
-        Refusal: there is neither.
-    """
-    value = headers.get("authorization")
-    secret = headers.get("x-api-key", "") if value is None else value[len(BEARER):].strip()
-    if not secret or (value is not None and value[:len(BEARER)].lower() != BEARER):
-        raise Refusal(errors.INVALID_API_KEY, "no API key: send it as 'Authorization: Bearer <key>'")
-    return secret

@@ -29,10 +29,10 @@ from edge_api.hot.request import Prepared, allowed_regions, prepare, worst_case
 from edge_api.hot.services import Grant, KeyDirectoryAway, Need, RouteNeed, TooManyUnknownKeys
 from edge_api.hot.settle import RequestJournal
 from edge_api.routing.table import RoutedModel, RoutingTable
+from edge_api.secret import secret_of
 
 log = structlog.get_logger()
 
-BEARER = b"bearer "
 TEAM_HEADER = b"x-prime-team-id"
 _is_client_id = re.compile(rb"[!-~]{1,512}").fullmatch
 
@@ -225,7 +225,7 @@ class Exchange:
             raise self._too_large_refusal()
         value = self.headers.get(b"authorization") or self.headers.get(b"x-api-key", b"")
         if value != self._client.credential[0] or not value:
-            secret = _secret(self.headers)
+            secret = secret_of(self.headers.get(b"authorization"), self.headers.get(b"x-api-key", b""))
             self._client.credential = (value, secret, ids.secret_digest(secret))
         _, secret, digest = self._client.credential
         principal = self._hot.services.keyring.cached(digest)
@@ -375,12 +375,3 @@ def _model(table: RoutingTable, asked: Asked, principal: Principal) -> RoutedMod
         raise Refusal(errors.MODEL_NOT_FOUND, f"the model '{model_id[:200]}' does not exist, or this key may not use "
                                               "it; GET /v1/models lists all", "model")
     return model
-
-
-def _secret(headers: dict[bytes, bytes]) -> bytes:
-    """The secret in an `Authorization` header, or in Anthropic's `x-api-key`."""
-    value = headers.get(b"authorization")
-    secret = headers.get(b"x-api-key", b"") if value is None else value[len(BEARER):].strip()
-    if not secret or (value is not None and value[:len(BEARER)].lower() != BEARER):
-        raise Refusal(errors.INVALID_API_KEY, "no API key: send it as 'Authorization: Bearer <key>'")
-    return secret
