@@ -11,9 +11,12 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import json
 
+from edge_api import errors
 from edge_api.dialects.base import Asked, Upstream
+from edge_api.errors import Refusal
 from edge_api.hot.fields import NOTHING, Fields
 
+MAX_KEYS = 1_000
 Pieces = list[bytes | memoryview]
 
 METERED_OPTIONS: Mapping[str, msgspec.Raw] = {
@@ -56,7 +59,7 @@ def _has_owned(fields: Fields) -> bool:
 
 
 def _rebuilt(body: bytes, stream: bool, limit: int | None) -> Pieces:
-    values = _decode_object(body)
+    values = _object(body)
     for name in OWNED:
         values.pop(name, None)
     if limit is not None:
@@ -70,8 +73,20 @@ def _rebuilt(body: bytes, stream: bool, limit: int | None) -> Pieces:
 
 def _metered_options(asked: msgspec.Raw | None) -> bytes:
     """The client's own stream options, those that the edge does not know included, with the metering ones on."""
-    options = {} if asked is None or bytes(asked) == b"null" else _decode_object(asked)
+    options = {} if asked is None or bytes(asked) == b"null" else _object(asked)
     return b"".join(_joined({**options, **METERED_OPTIONS}))
+
+
+def _object(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """An object's values.
+
+    Raises:
+        Refusal: they are more than any request has, and would take time in which nobody else is served.
+    """
+    values = _decode_object(raw)
+    if len(values) > MAX_KEYS:
+        raise Refusal(errors.INVALID_VALUE, f"an object of the request has more than {MAX_KEYS} fields")
+    return values
 
 
 def _joined(values: Mapping[str, msgspec.Raw]) -> Pieces:

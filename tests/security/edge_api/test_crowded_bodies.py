@@ -9,6 +9,9 @@ from control_plane.contracts import ids
 from edge_api.dialects.base import Asked
 from edge_api.dialects.routes import HOT_ROUTES
 from edge_api.errors import Refusal
+from edge_api.hot.request import prepare
+from edge_api.routing.table import build_table
+from tests.unit.edge_api.builders import MODEL, snapshot
 
 LONG_BYTES = 8 << 20
 BLOCKED_S = 2.0  # about 0.1 s on a machine that does nothing else; whatever is let through took longer by far
@@ -60,6 +63,15 @@ def test_a_crowd_of_what_is_translated_is_refused_in_a_short_body_too(name: str)
     path, body = crowd(name, 700_000)
     with pytest.raises(Refusal) as refused:
         read(path, body)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("around", [b'"nvext":1,%b', b'"stream":true,"stream_options":{%b}'])
+def test_an_object_that_is_taken_apart_has_few_fields(around: bytes) -> None:
+    fields = b",".join(b'"k%d":1' % number for number in range(2_000))
+    body = b'{"model":"%b","messages":[{"role":"user","content":"a"}],%b}' % (MODEL.encode(), around % fields)
+    with pytest.raises(Refusal) as refused:
+        prepare(read(CHAT, body), build_table(snapshot()).models[MODEL], False)
     assert refused.value.status == 400
 
 
