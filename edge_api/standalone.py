@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -56,6 +56,7 @@ NO_CONTROL_PLANE = "none: this edge stands by itself"
 PLACE = "upstream"
 UNKNOWN_WINDOW = 1 << 20  # tokens; the server knows its own bound and tells whoever passes it
 MAX_UNLISTED = 1_000
+MAX_NAME = 512
 LIST_DEADLINE_S = 5.0
 LIST_AGAIN_S = 10.0
 TRIM_S = 0.2
@@ -109,10 +110,12 @@ class AnyModel(dict[str, RoutedModel]):
         self._unlisted: dict[str, RoutedModel] = {}
 
     def get(self, model_id: str, default: Any = None, /) -> RoutedModel:
-        """The model; there is always one."""
+        """The model; there is always one, but of a name that no usage record could hold."""
         listed = super().get(model_id)
         if listed is not None:
             return listed
+        if len(model_id) > MAX_NAME:
+            return cast(RoutedModel, default)
         self._unknown()
         known = self._unlisted.get(model_id)
         if known is None:

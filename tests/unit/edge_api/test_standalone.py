@@ -112,6 +112,11 @@ async def test_an_unknown_model_has_the_list_read_again(monkeypatch: pytest.Monk
     assert list(models.holder.current.models) == ["new"]
 
 
+def test_a_name_that_no_record_could_hold_is_no_models() -> None:
+    models = AnyModel({}, lambda _: pytest.fail("it would be kept"), lambda: pytest.fail("the list is asked for it"))
+    assert models.get("x" * 513) is None
+
+
 def test_an_unlisted_model_goes_to_the_server_and_stays_unlisted() -> None:
     models = models_of("http://127.0.0.1:8000").holder.current
     assert models is not None
