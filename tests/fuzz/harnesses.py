@@ -17,18 +17,19 @@ from edge_api.resume.stitch import BadContinuation, Stitch
 from edge_api.routing.table import RoutedModel, build_table
 from tests.fuzz.requests_read import hot_requests
 from tests.fuzz.skipped_time import UpstreamTransport
-from tests.fuzz.small_edge import FAULTS, KEY, FuzzedEdge, Harness, answers_in, check_error
+from tests.fuzz.small_edge import FAULTS, KEY, FuzzedEdge, Harness, answers_in, check_error, tells_prompt
 from tests.unit.edge_api.builders import MODEL, PRICE, snapshot, usage_record
 
 REQUEST_ID = UUID("019ad000-0000-7000-8000-0123456789ab")
 MAX_BYTES = 4_096
+NEXT = b"\xff\xff"
 MAX_EVENT_BYTES = 1_024
 RECORD = encode(usage_record(REQUEST_ID))
-CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "temperature": 0}
 ASKED: list[tuple[str, Mapping[str, object]]] = [
     ("/v1/chat/completions", CHAT), ("/v1/chat/completions", CHAT | {"stream": True}),
     ("/v1/chat/completions", CHAT | {"stream": True, "stream_options": {"include_usage": True}}),
-    ("/v1/completions", {"model": MODEL, "prompt": "hi", "stream": True}),
+    ("/v1/completions", {"model": MODEL, "prompt": "hi", "stream": True, "temperature": 0}),
     ("/v1/messages", CHAT), ("/v1/messages", CHAT | {"stream": True}), ("/v1/messages/count_tokens", CHAT),
     ("/v1/responses", {"model": MODEL, "input": "hi"}),
     ("/v1/responses", {"model": MODEL, "input": "hi", "stream": True}),
@@ -53,14 +54,17 @@ def client(data: bytes) -> None:
             check_error(answer)
 
 
-def upstream(data: bytes) -> None:
-    """A datacenter answers `data` behind two bytes that say what it is asked and how the answer is cut."""
-    kind, cut, said = _at(data, 0), _at(data, 1), data[2:]
-    path, body = ASKED[kind % len(ASKED)]
-    edge = _edge()
+def upstream(data: bytes, edge: FuzzedEdge | None = None) -> None:
+    """A datacenter answers `data` behind two bytes that say what it is asked and how the answer is cut; behind `NEXT`
+    stands what it answers the next time."""
+    kind, cut, said = _at(data, 0), _at(data, 1), data[2:].split(NEXT)
+    path, body = ASKED[(kind & 0x3F) % len(ASKED)]
+    edge = edge or _edge()
 
-    def answers(transport: UpstreamTransport, _: bytes) -> None:
-        pieces = _pieces(said, cut)
+    def answers(transport: UpstreamTransport, sent: bytes) -> None:
+        if body.get("stream") and tells_prompt(transport, sent):
+            return
+        pieces = _pieces(said.pop(0) if len(said) > 1 else said[0], cut)
         for piece in pieces[:-1]:
             transport.say(piece)
         transport.say(pieces[-1], then=transport.close if kind & 0x40 else None)
@@ -71,7 +75,7 @@ def upstream(data: bytes) -> None:
         b"POST %b HTTP/1.1\r\nhost: e\r\nauthorization: Bearer %b\r\ncontent-length: %d\r\n\r\n%b"
         % (path.encode(), KEY.encode(), len(raw), raw)]))
     assert answer.is_whole
-    assert len(edge.asked) <= 4
+    assert len(edge.asked) <= 9
     if answer.status != 200:
         check_error(answer)
     elif body.get("stream"):

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.fuzz.harnesses import CHAT, RECORD
+from tests.fuzz.harnesses import CHAT, NEXT, RECORD
 from tests.fuzz.small_edge import KEY, STREAM, USAGE, WHOLE, chunked, event
 
 HEAD = b"host: e\r\nauthorization: Bearer " + KEY.encode() + b"\r\n"
@@ -92,7 +92,9 @@ SEEDS: Mapping[str, list[bytes]] = {
        PLAIN + b"\n", b"\x04\x28\0" + b"\r" * 40 + STREAMED, PLAIN + b"GET http://2 HTTP/1.1\r\n\r\n"]
     + [b"\0\0\1" + STREAMED, b"\0\0\2" + STREAMED, b"\x08\0\2" + STREAMED, b"\0\x01\0" + STREAMED[:90]],
     "upstream": [bytes([n % 10 | (n & 1) << 6, n % 4 * 11]) + said for n, said in enumerate(UPSTREAM)]
-    + [bytes([kind, 0]) + chunked(said) for kind in range(10) for said in (STREAM, WHOLE, ERROR)],
+    + [bytes([kind, 0]) + chunked(said) for kind in range(10) for said in (STREAM, WHOLE, ERROR)]
+    + [bytes([kind | 0x40, 0]) + chunked(STREAM)[:cut] + NEXT + chunked(said) for kind in (1, 2, 3, 5, 8)
+       for cut in (320, 420) for said in (STREAM, STREAM[210:], ERROR, STREAM.replace(b" b", b" c"))],
     "events": [bytes([n]) + told for n, told in enumerate(TOLD)] + [b"\7" + told + told for told in TOLD]
     + [b"\7" + STREAM.replace(b"\n\n", b"\r\r") + b"data: x"],
     "frames": [b"", RECORD, RECORD * 2, RECORD[:-1], RECORD[1:], RECORD[:9] + RECORD, b"\xf5MU\x01", b"x" + RECORD],

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from uvicorn.server import ServerState
 
 from control_plane.contracts import ids
+from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.keys import Principal, Scope
 from control_plane.contracts.usage import UsageOpen, UsageRecord
 from edge_api.app import ColdParts, build_app
@@ -35,6 +36,7 @@ from tests.unit.edge_api.builders import MODEL, snapshot
 KEY = "sk_meridian_fuzz"
 LIMITS = Limits(max_body_bytes=4_096, max_header_bytes=2_048, max_answer_bytes=8_192, max_event_bytes=4_096,
                 max_pipelined=4)
+FACTS = EngineFacts(identity="sha", tool_parser="hermes")
 LONG_ENOUGH_S = 3_000.0  # past every deadline of the edge, one after the other
 ALLOWED_UPSTREAM = frozenset({
     "host", "content-type", "accept", "content-length", "x-request-id", "x-dynamo-session-id",
@@ -113,13 +115,17 @@ class FuzzedEdge:
         self.asked: list[tuple[str, dict[str, str], bytes]] = []
         self.ledger, self.open_requests, self._metrics = Ledger(), OpenRequests(), Metrics()
         self._holder = TableHolder()
-        self._holder.take(snapshot(ports={"us-east-1": 1, "eu-north-1": 2}))
+        self._holder.take(snapshot(ports={"us-east-1": 1, "eu-north-1": 2}, engine=FACTS))
         app = build_app(ColdParts(self._holder, self.open_requests, self._metrics, lambda: "",
                                   [path.decode() for path in HOT_ROUTES]))
         self._config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
         self._config.load()
         self._astray: list[str] = []
         self.loop.set_exception_handler(lambda _, context: self._astray.append(str(context)))
+
+    def close(self) -> None:
+        """Ends the loop."""
+        self.loop.close()
 
     def upstream(self, transport: UpstreamTransport, data: bytes) -> None:
         """A datacenter was sent something: exactly one whole request, always."""
@@ -264,6 +270,14 @@ def healthy(transport: UpstreamTransport, body: bytes) -> None:
     else:
         transport.say(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
                       % (len(WHOLE), WHOLE))
+
+
+def tells_prompt(transport: UpstreamTransport, body: bytes) -> bool:
+    """Answers the question for a prompt's token ids, if that is what was asked."""
+    asked = json.loads(body).get("nvext", {}).get("annotations")
+    if asked:
+        transport.say(STREAM_HEAD + b"1e\r\nevent: token_ids\n: \"[1,2,3]\"\n\n\r\n")
+    return bool(asked)
 
 
 def _refuses(status: int) -> Answerer:

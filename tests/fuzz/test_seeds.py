@@ -1,12 +1,16 @@
 """Every seed of every fuzzer, and mutations of them that need no luck: a sample of what a campaign does for long."""
 
+from contextlib import closing
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.harnesses import HARNESSES, MAX_BYTES
+from control_plane.contracts.usage import Outcome
+from tests.fuzz.harnesses import HARNESSES, MAX_BYTES, NEXT, upstream
 from tests.fuzz.requests_read import hot_requests
 from tests.fuzz.seeds import ASK, CLIENT, SEEDS, STREAMED, WORDS, chunks, post
+from tests.fuzz.small_edge import STREAM, FuzzedEdge, chunked
 
 OFTEN = settings(max_examples=150, deadline=2_000, suppress_health_check=[HealthCheck.too_slow])
 
@@ -57,3 +61,12 @@ def test_no_order_of_requests_breaks_a_promise(sent: list[bytes], cut: int, faul
 ])
 def test_the_strict_reader_counts_what_is_beyond_doubt(sent: bytes, count: int) -> None:
     assert hot_requests(sent) == count
+
+
+def test_the_seeds_reach_streams_that_go_on_elsewhere() -> None:
+    cut = b"\x41\0" + chunked(STREAM)[:420] + NEXT + chunked(STREAM)
+    assert cut in SEEDS["upstream"]
+    with closing(FuzzedEdge()) as edge:
+        upstream(cut, edge)
+    [record] = edge.ledger.records
+    assert (record.outcome, record.resumes, record.completion_tokens) == (Outcome.COMPLETED, 1, 3)
