@@ -56,7 +56,8 @@ class Settings(BaseSettings):
         4096 * MEBIBYTE, ge=MEBIBYTE,
         description="Bodies of all open requests together, those of open streams included; a team may have half of it. "
                     "503 beyond it. Set it to about half of the memory that the edge may take.")
-    max_attempts: int = Field(3, ge=1, description="Datacenters that one request may try.")
+    max_attempts: int = Field(
+        3, ge=1, le=8, description="Datacenters that one request may try, and each choice of a request for several.")
     upstream_ca_file: Path | None = Field(
         None, description="PEM file with the authorities that datacenters' certificates must come from; without it "
                           "this machine's own are trusted.")

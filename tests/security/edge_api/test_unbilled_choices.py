@@ -4,12 +4,15 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from annotated_types import Le
 
 from control_plane.contracts import ids
 from control_plane.contracts.usage import MeterSource, Outcome
+from control_plane.usage.intake import MAX_ATTEMPTS
 from edge_api.dialects.plain import CHAT
-from edge_api.hot.request import choice_of, one_choice, prepare
+from edge_api.hot.request import MAX_CHOICES, choice_of, one_choice, prepare
 from edge_api.routing.table import build_table
+from edge_api.settings import Settings
 from tests.integration.edge_api.hot.client import request
 from tests.integration.edge_api.hot.conftest import HOME, OTHER, EdgeUnderTest, until
 from tests.integration.edge_api.hot.datacenter import Datacenter, Upcall, refuses, whole_answer
@@ -80,3 +83,10 @@ def test_the_choices_of_a_long_request_share_its_bytes(more: bytes) -> None:
     assert held < 3 * len(TEXT)
     assert all(TEXT in b"".join(choice.pieces) for choice in choices)
     assert all(sum(map(len, choice.pieces)) == choice.length for choice in choices)
+
+
+def test_a_record_of_as_many_attempts_as_may_be_made_is_billed() -> None:
+    """One with more goes to quarantine, where nobody pays for it."""
+    most = next(rule.le for rule in Settings.model_fields["max_attempts"].metadata if isinstance(rule, Le))
+    assert isinstance(most, int)
+    assert MAX_CHOICES * most <= MAX_ATTEMPTS
