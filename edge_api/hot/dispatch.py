@@ -281,14 +281,15 @@ class Dispatch:
         if relay is not None and relay.has_event:
             self._resume_elsewhere(relay, engine)
         elif len(self._failures) == 1 and may_be_too_long(failure, self._prepared, self._model) and self._place:
-            self._resuming = asyncio.get_running_loop().create_task(self._measure(self._place))
+            self._resuming = asyncio.get_running_loop().create_task(
+                self._measure(self._place, self._salt if engine.is_salt_aware else ""))
         else:
             self._go_elsewhere()
 
-    async def _measure(self, place: Place) -> None:
+    async def _measure(self, place: Place, salt: str) -> None:
         """A prompt that is too long is refused, instead of breaking one datacenter after the other."""
         trace = trace_headers(self._client.headers, self._client.request_id)
-        refused = await length_refusal(self._hot.pool, place.address, self._prepared, self._model, trace)
+        refused = await length_refusal(self._hot.pool, place.address, self._prepared, self._model, salt, trace)
         self._resuming = None
         if refused is not None:
             self._end(refused, Outcome.UPSTREAM_LOST)

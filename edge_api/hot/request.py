@@ -23,11 +23,18 @@ SERVICE_TIERS = frozenset({"auto", "default", "standard_only", "flex", "priority
 
 
 class Provider(msgspec.Struct, forbid_unknown_fields=True):
-    """`provider` of a request: the regions it may be served in. What else OpenRouter's routing preferences have is
-    refused, for it would be ignored."""
+    """`provider` of a request: the regions it may be served in. Of OpenRouter's other routing preferences those that say
+    whom to prefer are taken, for there is nobody else here; those that would have to be kept are refused."""
 
     only: list[str] | None = None
     ignore: list[str] | None = None
+    order: list[str] | None = None
+    sort: msgspec.Raw = NOTHING
+    allow_fallbacks: bool | None = None
+    require_parameters: bool | None = None
+    data_collection: str | None = None
+    preferred_min_throughput: msgspec.Raw = NOTHING
+    preferred_max_latency: msgspec.Raw = NOTHING
 
 
 MAX_CHOICES = 8

@@ -9,6 +9,7 @@ from edge_api.dialects.base import Upstream
 from edge_api.errors import Refusal
 from edge_api.hot.failure import Failure
 from edge_api.hot.request import Prepared
+from edge_api.hot.splice import salted
 from edge_api.resume.ask import NoAnswer
 from edge_api.resume.prompt import prompt_ids
 from edge_api.routing.table import RoutedModel
@@ -23,10 +24,11 @@ def may_be_too_long(failure: Failure, prepared: Prepared, model: RoutedModel) ->
 
 
 async def length_refusal(pool: UpstreamPool, address: Address, prepared: Prepared, model: RoutedModel,
-                         headers: bytes) -> Refusal | None:
+                         salt: str, headers: bytes) -> Refusal | None:
     """The refusal of a prompt that leaves no room for an answer; none if that is not what is wrong, or nobody can say.
+    `salt` keeps the team's cached prefixes apart, where the engine does.
     """
-    body = b"".join(prepared.pieces)
+    body = b"".join(salted(prepared.pieces, salt) if salt else prepared.pieces)
     try:
         prompt = await prompt_ids(pool, address, prepared.asked.upstream, body, DEADLINE_S, headers)
     except NoAnswer:

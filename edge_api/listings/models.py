@@ -35,6 +35,7 @@ def describe(model: RoutedModel) -> dict[str, Any]:
         "specs": {"context_window": model.context_window, "max_output_tokens": model.max_output_tokens,
                   **_known_specs(details)},
         **{name: value for name, value in named.items() if value},
+        "service_tiers": ["default"],
         "datacenters": [{"id": datacenter, "region": region} for datacenter, region in places.items()],
     }
     return described if places else described | {"unavailable_reason": model.unroutable_reason}

@@ -152,6 +152,8 @@ REGIONS = frozenset({"us-east-1", "eu-north-1"})
     ({"provider": {"only": ["us-east-1"]}}, b"eu-north-1", None, {"us-east-1"}),
     ({"provider": {"ignore": ["us-east-1"]}}, None, None, {"eu-north-1"}),
     ({"provider": None}, None, None, {"us-east-1", "eu-north-1"}),
+    ({"provider": {"order": ["Azure"], "allow_fallbacks": True, "sort": "price", "data_collection": "deny"}}, None, None,
+     {"us-east-1", "eu-north-1"}),
 ])
 def test_where_a_request_may_be_served(asked: dict[str, Any], header: bytes | None, team: list[str] | None,
                                        allowed: set[str] | None) -> None:
@@ -162,7 +164,7 @@ def test_where_a_request_may_be_served(asked: dict[str, Any], header: bytes | No
 @pytest.mark.parametrize(("asked", "team", "status", "param"), [
     ({"provider": {"only": ["moon"]}}, None, 400, "provider.only"),
     ({"provider": {"only": ["us-east-1"]}}, ["eu-north-1"], 403, "provider.only"),
-    ({"provider": {"order": ["Azure"]}}, None, 400, "provider"),
+    ({"provider": {"max_price": {"prompt": 1}}}, None, 400, "provider"),
     ({"provider": {"only": "us-east-1"}}, None, 400, "provider.only"),
 ])
 def test_a_region_that_cannot_be_is_refused_and_named(asked: dict[str, Any], team: list[str] | None, status: int,
