@@ -18,12 +18,13 @@ import structlog
 from control_plane.contracts import ids
 from control_plane.contracts.keys import Principal, Scope
 from edge_api import errors
-from edge_api.dialects.base import Asked, Dialect
+from edge_api.dialects.base import Asked
 from edge_api.errors import Refusal
 from edge_api.hot import respond
 from edge_api.hot.counting import Counting
 from edge_api.hot.dispatch import Dispatch
 from edge_api.hot.fanout import Fanout
+from edge_api.hot.head import Credential, Head
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared, allowed_regions, prepare, worst_case
 from edge_api.hot.services import Grant, KeyDirectoryAway, Need, RouteNeed, TooManyUnknownKeys
@@ -56,9 +57,6 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.UPSTREAM: frozenset({Phase.DONE}),
     Phase.DONE: frozenset(),
 }
-
-
-Credential = tuple[bytes, bytes, str]
 
 
 class ClientSide(Protocol):
@@ -97,15 +95,14 @@ class Exchange:
     message_event = _Ignored()
 
     __slots__ = ("_body", "_client", "_dialect", "_expects_continue", "_grant", "_has_no_room", "_held_bytes", "_hot",
-                 "_sent", "_size", "_too_large", "_waiting", "body_complete", "chunked", "disconnected", "headers",
-                 "keep_alive", "phase", "principal", "request_id", "response_complete", "started_s", "write")
+                 "_sent", "_size", "_too_large", "_waiting", "body_complete", "chunked", "disconnected", "head",
+                 "headers", "keep_alive", "phase", "principal", "request_id", "response_complete", "started_s", "write")
 
-    def __init__(self, client: ClientSide, hot: HotPath, dialect: Dialect, headers: dict[bytes, bytes],
-                 keep_alive: bool, chunked: bool) -> None:
-        self._client, self._hot, self._dialect, self.headers = client, hot, dialect, headers
+    def __init__(self, client: ClientSide, hot: HotPath, head: Head) -> None:
+        self._client, self._hot, self.head = client, hot, head
+        self._dialect, self.headers = head.dialect, head.headers
         self.write = client.write
-        self.keep_alive, self.chunked = keep_alive, chunked
-        self._expects_continue = b"expect" in headers and headers[b"expect"].lower() == b"100-continue"
+        self.keep_alive, self.chunked, self._expects_continue = head.keep_alive, head.chunked, head.expects_continue
         self.phase = Phase.HEAD
         self.request_id = ids.uuid7(hot.services.clock.time_s())
         self.started_s = hot.services.clock.monotonic_s()
@@ -223,11 +220,7 @@ class Exchange:
         length = self.headers.get(b"content-length")
         if length is not None and int(length) > self._hot.services.limits.max_body_bytes:
             raise self._too_large_refusal()
-        value = self.headers.get(b"authorization") or self.headers.get(b"x-api-key", b"")
-        if value != self._client.credential[0] or not value:
-            secret = secret_of(self.headers.get(b"authorization"), self.headers.get(b"x-api-key", b""))
-            self._client.credential = (value, secret, ids.secret_digest(secret))
-        _, secret, digest = self._client.credential
+        _, secret, digest = self.head.credential or self._credential()
         principal = self._hot.services.keyring.cached(digest)
         if principal is not None:
             self._admitted(principal)
@@ -238,6 +231,16 @@ class Exchange:
             if not self.body_complete:
                 self._client.hold_reading()  # a stranger's body is not read before somebody vouched for the key
             self._wait_for(self._find(digest))
+
+    def _credential(self) -> Credential:
+        """What the head shows; the digest is made anew only where it is not what the connection showed last."""
+        shown, key = self.headers.get(b"authorization"), self.headers.get(b"x-api-key", b"")
+        credential, value = self._client.credential, shown or key
+        if value != credential[0] or not value:
+            secret = secret_of(shown, key)
+            credential = self._client.credential = (value, secret, ids.secret_digest(secret))
+        self.head.credential = credential
+        return credential
 
     async def _find(self, digest: str) -> None:
         """Asks for an unknown key, then goes on."""
@@ -255,15 +258,21 @@ class Exchange:
 
     def _admitted(self, principal: Principal) -> None:
         self.principal = principal
+        if self.head.admits is not principal:
+            self._check(principal)
+        if self._body:
+            self._hold(principal, self._size)
+        self._move(Phase.BODY)
+
+    def _check(self, principal: Principal) -> None:
+        """Whether that key may be used as the head says."""
         if Scope.INFERENCE not in principal.scopes:
             raise Refusal(errors.PERMISSION_DENIED, "this API key may not be used for inference")
         team = self.headers.get(TEAM_HEADER)
         if team is not None and team.decode("ascii", "replace") != principal.team_id:
             raise Refusal(errors.TEAM_MISMATCH, "this API key belongs to another team than X-Prime-Team-ID names; "
                                                 "leave the header out, or use a key of that team")
-        if self._body:
-            self._hold(principal, self._size)
-        self._move(Phase.BODY)
+        self.head.admits = principal
 
     def _client_address(self) -> str:
         services = self._hot.services

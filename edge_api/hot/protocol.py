@@ -20,7 +20,8 @@ from edge_api import errors
 from edge_api.dialects.base import Dialect
 from edge_api.errors import Fault, Refusal
 from edge_api.hot import respond
-from edge_api.hot.exchange import Credential, Exchange
+from edge_api.hot.exchange import Exchange
+from edge_api.hot.head import Credential, Head, KnownHead, known_head
 from edge_api.hot.hotpath import HotPath
 
 LEAVING_LINGER_S = 0.5
@@ -47,6 +48,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.on_header = self._fields.__setitem__  # type: ignore[method-assign, assignment]
         super().__init__(*args, **kwargs)
         self.active: Exchange | None = None
+        self._known: KnownHead | None = None
         self.client_address = ""
         self.credential: Credential = (b"", b"", "")
         self._head_bytes = 0
@@ -72,6 +74,13 @@ class EdgeProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             return
+        known = self._known
+        if known is not None and self.active is None and not self._is_arriving and not self._is_leaving:
+            body = known.body(data)
+            if body is not None:
+                self._take_known(known.head, body)
+                return
+        is_first = self.active is None and not self._is_arriving
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -79,8 +88,11 @@ class EdgeProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._refuse_http(error)
         else:
-            if self.active is not None:
-                self.active.advance()
+            active, cycle = self.active, cast(object, self.cycle)
+            if active is not None:
+                if is_first and active.body_complete and active is cycle:
+                    self._known = known_head(data, active.head)
+                active.advance()
             if self._is_arriving or self._is_watched:
                 self._watch_arrival(len(data))
 
@@ -111,7 +123,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         # The ASGI scope, which uvicorn builds here, is built once it is known that the app is asked.
-        self.url = b""
+        self.url, self._known = b"", None
         self._fields.clear()
         self._idle_since_s = 0.0  # not before: line ends, or the rest of a body that nobody wants, are no request
         self._head_bytes = 0
@@ -235,13 +247,22 @@ class EdgeProtocol(HttpToolsProtocol):
         headers = {name.lower(): value for name, value in self._fields.items()}
         if b"transfer-encoding" in headers and (not chunked or headers[b"transfer-encoding"].lower() != b"chunked"):
             raise _NotTaken("a body may be chunked and nothing else, and that in HTTP/1.1 alone")
-        exchange = Exchange(self, self.hot, dialect, headers, keep_alive, chunked)
+        exchange = Exchange(self, self.hot, Head(dialect, headers, keep_alive, chunked))
         before, self.cycle = self.cycle, cast(RequestResponseCycle, exchange)
         if before is None or before.response_complete:
             self.active = exchange
         else:
             self.flow.pause_reading()
             cast("deque[Any]", self.pipeline).appendleft((exchange, None))
+
+    def _take_known(self, head: Head, body: bytes) -> None:
+        """Serves a request that came whole, with the head of the last one."""
+        self._idle_since_s = 0.0
+        exchange = self.active = Exchange(self, self.hot, head)
+        self.cycle = cast(RequestResponseCycle, exchange)
+        exchange.body_piece(body)
+        exchange.body_complete = True
+        exchange.advance()
 
     # what is wrong on the wire
 
