@@ -9,7 +9,7 @@ import structlog
 from control_plane.contracts.keys import Principal
 from edge_api import errors
 from edge_api.errors import Refusal
-from edge_api.hot.dispatch import CLIENT_GONE_STATUS, Client
+from edge_api.hot.client import CLIENT_GONE_STATUS, Client
 from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere, unroutable
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared

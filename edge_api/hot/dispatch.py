@@ -9,9 +9,6 @@ something of it goes on in another datacenter, where `edge_api/resume` says that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
-from uuid import UUID
 
 import structlog
 
@@ -23,6 +20,7 @@ from edge_api.dialects.base import Upstream
 from edge_api.dialects.plain import PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot.answer import BadAnswer, read_answer
+from edge_api.hot.client import CLIENT_GONE_STATUS, Client
 from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere, unroutable
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.meter import StreamMeter
@@ -42,39 +40,12 @@ from edge_api.routing.table import NO_FACTS, Route, RoutedModel
 from edge_api.upstream.connection import Headers, UpstreamConnection
 from edge_api.upstream.pool import PoolFull
 
-CLIENT_GONE_STATUS = 499
 MAX_ERROR_BYTES = 64 * 1024
 EVENT_STREAM = b"text/event-stream"
 STRICT_SEED = b"x-meridian-strict-seed"
 LOST_MIDWAY = Refusal(errors.UPSTREAM_UNAVAILABLE, "the upstream datacenter was lost in the middle of the answer")
 
 log = structlog.get_logger()
-
-
-class Client(Protocol):
-    """The exchange that this request belongs to."""
-
-    request_id: UUID
-    headers: dict[bytes, bytes]
-    started_s: float
-    chunked: bool
-    write: Callable[[bytes], None]
-
-    def attempt_number(self, nth: int) -> int:
-        """Where among all attempts of the request the nth of this one's will stand in its record."""
-        ...
-
-    def begin_stream(self, named: bytes) -> bytes:
-        """The head of a stream that begins; `named` is the header that names its datacenter."""
-        ...
-
-    def answer(self, named: bytes, body: bytes) -> None:
-        """Answers with a whole body; `finish` follows."""
-        ...
-
-    def refuse(self, refused: Refusal, datacenter: bytes = b"") -> None: ...
-
-    def finish(self, status: int) -> None: ...
 
 
 class Dispatch:

@@ -23,7 +23,8 @@ from edge_api.dialects.plain import EMPTY, KEEP_ALIVE, OBJECTS, PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot import respond, sse
 from edge_api.hot.answer import TOOL_CALLS
-from edge_api.hot.dispatch import CLIENT_GONE_STATUS, Client, Dispatch
+from edge_api.hot.client import CLIENT_GONE_STATUS, Client
+from edge_api.hot.dispatch import Dispatch
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.request import Prepared, choice_of, one_choice
 from edge_api.hot.services import RouteNeed

@@ -23,8 +23,8 @@ SERVICE_TIERS = frozenset({"auto", "default", "standard_only", "flex", "priority
 
 
 class Provider(msgspec.Struct, forbid_unknown_fields=True):
-    """`provider` of a request: the regions it may be served in. Of OpenRouter's other routing preferences those that say
-    whom to prefer are taken, for there is nobody else here; those that would have to be kept are refused."""
+    """`provider` of a request: the regions it may be served in. Of OpenRouter's other routing preferences those that
+    say whom to prefer are taken, for there is nobody else here; those that would have to be kept are refused."""
 
     only: list[str] | None = None
     ignore: list[str] | None = None
