@@ -21,8 +21,9 @@ from edge_api.dialects.base import Dialect
 from edge_api.errors import Fault, Refusal
 from edge_api.hot import respond
 from edge_api.hot.exchange import Exchange
-from edge_api.hot.head import Credential, Head, KnownHead, known_head
+from edge_api.hot.head import Credential, Head
 from edge_api.hot.hotpath import HotPath
+from edge_api.known_head import KnownHead
 
 LEAVING_LINGER_S = 0.5
 HTTP_VERSIONS = ("1.1", "1.0")
@@ -48,7 +49,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self.on_header = self._fields.__setitem__  # type: ignore[method-assign, assignment]
         super().__init__(*args, **kwargs)
         self.active: Exchange | None = None
-        self._known: KnownHead | None = None
+        self._known: KnownHead[Head] | None = None
         self.client_address = ""
         self.credential: Credential = (b"", b"", "")
         self._head_bytes = 0
@@ -78,7 +79,7 @@ class EdgeProtocol(HttpToolsProtocol):
         if known is not None and self.active is None and not self._is_arriving and not self._is_leaving:
             body = known.body(data)
             if body is not None:
-                self._take_known(known.head, body)
+                self._take_known(known.told, body)
                 return
         is_first = self.active is None and not self._is_arriving
         try:
@@ -91,7 +92,7 @@ class EdgeProtocol(HttpToolsProtocol):
             active, cycle = self.active, cast(object, self.cycle)
             if active is not None:
                 if is_first and active.body_complete and active is cycle:
-                    self._known = known_head(data, active.head)
+                    self._known = active.head.known(data)
                 active.advance()
             if self._is_arriving or self._is_watched:
                 self._watch_arrival(len(data))

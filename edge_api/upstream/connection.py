@@ -10,7 +10,10 @@ from typing import Protocol, cast
 
 import httptools
 
+from edge_api.known_head import KnownHead, known_head
+
 Headers = dict[bytes, bytes]
+OK = 200
 NO_BODY = (204, 304)
 SMALL_BODY_BYTES = 16_384
 
@@ -45,8 +48,8 @@ class UpstreamConnection(asyncio.Protocol):
     """Owned by one request from `send` until `on_end` or `on_lost`, by the pool in between."""
 
     __slots__ = ("_answered", "_complete", "_ends_with_close", "_feed", "_fields", "_fresh_head", "_headers",
-                 "_keep_alive", "_owner", "_parser", "_parts", "_paused", "_poisoned", "_status", "idle_since_s",
-                 "is_reused", "on_body", "on_header", "sink", "transport")
+                 "_keep_alive", "_known", "_owner", "_parser", "_parts", "_paused", "_poisoned", "_status",
+                 "idle_since_s", "is_reused", "on_body", "on_header", "sink", "transport")
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -62,6 +65,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.is_reused = False
         self.idle_since_s = 0.0
         self._paused = self._poisoned = False
+        self._known: KnownHead[Headers] | None = None
         self._status = 0
         self._reset()
 
@@ -117,13 +121,18 @@ class UpstreamConnection(asyncio.Protocol):
         if sink is None:
             self.abort()  # nobody asked: an idle connection that speaks cannot be trusted with a request
             return
-        self._answered = True
+        is_first, self._answered, known = not self._answered, True, self._known
+        if is_first and known is not None and (body := known.body(data)) is not None:
+            self._take_known(sink, known.told, body)
+            return
         try:
             self._feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._lose("its answer is not valid HTTP")
             return
         if self._fresh_head:
+            if is_first:
+                self._learn(data)
             self._fresh_head = False
             sink.on_head(self._status, self._headers)
             sink = self.sink  # another one may take the body
@@ -166,6 +175,22 @@ class UpstreamConnection(asyncio.Protocol):
             return  # an interim answer
         self._complete = True
         self._keep_alive = self._parser.should_keep_alive()
+
+    def _learn(self, data: bytes) -> None:
+        """Another whole answer with this head need not be parsed."""
+        if self._complete and self._keep_alive and not self._poisoned and self._status == OK:
+            headers = self._headers.copy()
+            headers.pop(b"content-length", None)  # the next one's is another
+            self._known = known_head(data, headers)
+
+    def _take_known(self, sink: Sink, headers: Headers, body: bytes) -> None:
+        """Gives a whole answer that has the last one's head."""
+        sink.on_head(OK, headers)
+        if body and self.sink is not None:
+            self.sink.on_body(body)
+        if self.sink is not None:
+            self._keep_alive = True
+            self._finish()
 
     def _joined(self) -> bytes:
         data = b"".join(self._parts)

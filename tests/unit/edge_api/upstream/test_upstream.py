@@ -69,6 +69,16 @@ def answer_with(*pieces: bytes, close: bool = False) -> Serve:
     return serve
 
 
+def answer_in_turn(*answers: bytes) -> Serve:
+    """Each answer once, over however many connections."""
+    left = iter(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65536):
+            writer.write(next(left))
+    return serve
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     it = Server()
@@ -270,3 +280,44 @@ async def test_a_large_body_is_sent_whole(pool: UpstreamPool, server: Server) ->
     connection.send(b"POST / HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n", [body[:5], body[5:]], len(body), taken)
     await asyncio.wait_for(taken.over.wait(), 3)
     assert got == 3_000_000
+
+
+async def ask_next(server: Server, pool: UpstreamPool) -> Taken:
+    """Over the connection that was used last, if it is still there."""
+    address = ("127.0.0.1", server.port, False)
+    taken = await ask(pool.take(address) or await pool.connect(address))
+    await asyncio.sleep(0.01)  # what comes behind the answer comes now
+    return taken
+
+
+async def test_answers_with_one_head_are_each_given_whole(server: Server, pool: UpstreamPool) -> None:
+    bodies = [b"ok", b"a longer one", b"", b"x" * 5_000, b"ok"]
+    server.serve = answer_in_turn(*(b"HTTP/1.1 200 OK\r\nx-a: b\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+                                    for body in bodies))
+    for body in bodies:
+        sink = await ask_next(server, pool)
+        assert (sink.status, sink.body, sink.lost, sink.headers[b"x-a"]) == (200, body, None, b"b")
+    assert server.connections == 1
+
+
+async def test_an_answer_with_another_head_is_told_as_it_is(server: Server, pool: UpstreamPool) -> None:
+    heads = [b"200 OK\r\nx-a: b", b"200 OK\r\nx-a: b", b"503 No\r\nx-a: b", b"200 OK\r\nx-a: c", b"200 OK\r\nx-a: b"]
+    server.serve = answer_in_turn(*(b"HTTP/1.1 %b\r\ncontent-length: 2\r\n\r\nok" % head for head in heads))
+    told = [await ask_next(server, pool) for _ in heads]
+    assert [(sink.status, sink.headers[b"x-a"]) for sink in told] == [
+        (200, b"b"), (200, b"b"), (503, b"b"), (200, b"c"), (200, b"b")]
+
+
+async def test_a_known_head_does_not_hide_what_follows_its_body(server: Server, pool: UpstreamPool) -> None:
+    server.serve = answer_in_turn(OK, OK + OK, OK)
+    for _ in range(3):
+        assert (await ask_next(server, pool)).body.startswith(b"ok")
+    assert server.connections == 2
+
+
+async def test_a_known_head_that_says_that_the_connection_ends_is_heeded(server: Server, pool: UpstreamPool) -> None:
+    closing = OK.replace(b"content-length", b"connection: close\r\ncontent-length")
+    server.serve = answer_in_turn(closing, closing, closing)
+    for _ in range(3):
+        assert (await ask_next(server, pool)).body == b"ok"
+    assert server.connections == 3
