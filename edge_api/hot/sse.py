@@ -34,7 +34,8 @@ class EventSplitter:
         """
         held = self.held
         if EVENT_END not in data and b"\r" not in data and not (held and _may_end(held[-1], data)):
-            self._hold(data)  # nothing can have been completed, so what is held is not read again
+            if data:
+                self._hold(data)  # nothing can have been completed, so what is held is not read again
             return []
         if held:
             data = b"".join((*self.held, data))

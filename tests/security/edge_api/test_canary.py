@@ -2,7 +2,6 @@
 edge writes: nothing but digests may be found. And nothing of a datacenter's own is found in what a client got.
 """
 
-import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from infra.local.valkey import Valkey
 from tests.integration.edge_api.control_plane import TOKEN, ControlPlane, serving
 from tests.integration.edge_api.hot.datacenter import Datacenter, Upcall, chunk, stream_of, whole_answer
 from tests.integration.edge_api.process import EdgeProcess
+from tests.integration.edge_api.waiting import until
 from tests.unit.edge_api.builders import MODEL, snapshot
 
 KEY = ids.new_secret("sk_meridian_test")
@@ -108,14 +108,19 @@ async def everything(tmp_path: Path, valkey_server: Valkey) -> AsyncIterator[Eve
             await edge.stop(signal.SIGKILL)
             await edge.start()
             await _ask_all(told)
+            await until(lambda: _asked_upstream(told) <= set(map(str, control_plane.records)))
             control_plane.away = True
-            await asyncio.sleep(0.2)
             told.pages = await _pages(edge)
             await edge.stop()
             yield told
         finally:
             await edge.stop(signal.SIGKILL)
             await frontend.close()
+
+
+def _asked_upstream(told: Everything) -> set[str]:
+    """The requests that were sent upstream; prompts that are only counted have no id there."""
+    return {call.headers["x-request-id"].partition(".")[0] for call in told.seen if "x-request-id" in call.headers}
 
 
 async def _ask_all(told: Everything) -> None:
@@ -148,7 +153,7 @@ async def _pages(edge: EdgeProcess) -> str:
 
 
 async def test_no_canary_is_where_it_must_not_be(everything: Everything) -> None:
-    assert len(everything.control_plane.records) > 100
+    assert len(everything.control_plane.records) > 50
     await _valkey_is_clean(everything.valkey)
     told = everything.control_plane
     places = {

@@ -260,9 +260,9 @@ async def test_what_is_not_understood_is_passed_on_as_it_is(edge: EdgeUnderTest,
     delta = (b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\\"a\\": "}},'
              b'{"index":1,"function":{"arguments":" 1}"}}]}')
     logprobs = b'{"content":[{"token":" a","logprob":-0.25,"bytes":[32,97],"top_logprobs":null}],"new":[]}'
-    told = b'data: {"id":"1","choices":[{"index":0,"delta":%b,"logprobs":%b,"finish_reason":null}]' % (delta, logprobs)
-    home.script = streams(told + b',"nvext":{"completion_token_ids":[1]}}\n\n', chunk("", [], finish="tool_calls"),
-                          DONE)
+    told = b'"choices":[{"index":0,"delta":%b,"logprobs":%b,"finish_reason":null}]' % (delta, logprobs)
+    home.script = streams(b'data: {"id":"1",' + told + b',"nvext":{"completion_token_ids":[1]}}\n\n',
+                          chunk("", [], finish="tool_calls"), DONE)
     answer = await edge.client.ask(stream=True, logprobs=True, top_logprobs=1)
     assert told + b"}\n\n" in answer.body
 
