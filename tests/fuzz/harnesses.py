@@ -17,7 +17,7 @@ from edge_api.resume.stitch import BadContinuation, Stitch
 from edge_api.routing.table import RoutedModel, build_table
 from tests.fuzz.requests_read import hot_requests
 from tests.fuzz.skipped_time import UpstreamTransport
-from tests.fuzz.small_edge import FAULTS, KEY, FuzzedEdge, Harness, answers_in, check_error, tells_prompt
+from tests.fuzz.small_edge import FAULTS, KEY, Answer, FuzzedEdge, Harness, answers_in, check_error, tells_prompt
 from tests.unit.edge_api.builders import MODEL, PRICE, snapshot, usage_record
 
 REQUEST_ID = UUID("019ad000-0000-7000-8000-0123456789ab")
@@ -39,11 +39,16 @@ DIALECTS = sorted(HOT_ROUTES.items())
 
 def client(data: bytes) -> None:
     """A client sends `data` behind three bytes that say how: which fault the datacenter has, how it is cut, whether the
-    client reads or leaves."""
+    client reads or leaves; or a piece after the other, each after the last one's answer, cut at `NEXT`."""
     fault, cut, manner, sent = _at(data, 0), _at(data, 1), _at(data, 2), data[3:]
     edge = _edge()
     edge.answers = FAULTS[fault % len(FAULTS)]
-    written = edge.talk(_pieces(sent, cut), takes=50 if manner % 8 == 1 else 1 << 30, leaves=manner % 8 == 2)
+    if manner & 0x10:
+        pieces = sent.split(NEXT)
+        sent = b"".join(pieces)
+        written = edge.talk(pieces, pause_s=1.0)
+    else:
+        written = edge.talk(_pieces(sent, cut), takes=50 if manner % 8 == 1 else 1 << 30, leaves=manner % 8 == 2)
     named = {headers["x-request-id"].partition(".")[0] for _, headers, _ in edge.asked if "x-request-id" in headers}
     assert len(named) == len(edge.ledger.opened)  # prompts that are only counted have neither
     assert len(edge.ledger.opened) <= hot_requests(sent)
@@ -56,9 +61,9 @@ def client(data: bytes) -> None:
 
 def upstream(data: bytes, edge: FuzzedEdge | None = None) -> None:
     """A datacenter answers `data` behind two bytes that say what it is asked and how the answer is cut; behind `NEXT`
-    stands what it answers the next time."""
+    stands what it answers the next time. The client may ask twice."""
     kind, cut, said = _at(data, 0), _at(data, 1), data[2:].split(NEXT)
-    path, body = ASKED[(kind & 0x3F) % len(ASKED)]
+    path, body = ASKED[(kind & 0x1F) % len(ASKED)]
     edge = edge or _edge()
 
     def answers(transport: UpstreamTransport, sent: bytes) -> None:
@@ -70,15 +75,22 @@ def upstream(data: bytes, edge: FuzzedEdge | None = None) -> None:
         transport.say(pieces[-1], then=transport.close if kind & 0x40 else None)
 
     edge.answers = answers
-    raw = json.dumps(body).encode()
-    [answer] = answers_in(edge.talk([
-        b"POST %b HTTP/1.1\r\nhost: e\r\nauthorization: Bearer %b\r\ncontent-length: %d\r\n\r\n%b"
-        % (path.encode(), KEY.encode(), len(raw), raw)]))
+    raw, times = json.dumps(body).encode(), 2 if kind & 0x20 else 1
+    asks = [b"POST %b HTTP/1.1\r\nhost: e\r\nauthorization: Bearer %b\r\ncontent-length: %d\r\n\r\n%b"
+            % (path.encode(), KEY.encode(), len(raw), raw)] * times
+    answered = answers_in(edge.talk(asks, pause_s=20.0 if times > 1 else 0.0))
+    assert 1 <= len(answered) <= times
+    assert len(edge.asked) <= 9 * times
+    for answer in answered:
+        _check_relayed(answer, bool(body.get("stream")))
+
+
+def _check_relayed(answer: Answer, is_stream: bool) -> None:
+    """It is whole: a well-formed error, or an answer that comes to an end."""
     assert answer.is_whole
-    assert len(edge.asked) <= 9
     if answer.status != 200:
         check_error(answer)
-    elif body.get("stream"):
+    elif is_stream:
         ends = (b"data: [DONE]\n\n", b'"type":"message_stop"}\n\n', b"event: response.completed\n",
                 b"event: response.incomplete\n")
         assert b"error" in answer.body or any(end in answer.body for end in ends), "a stream that never ends"

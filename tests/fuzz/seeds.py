@@ -90,9 +90,20 @@ SEEDS: Mapping[str, list[bytes]] = {
     "client": [PLAIN + sent for sent in CLIENT] + [bytes([n, n % 3 * 40, 0]) + STREAMED + ASK for n in range(9)]
     + [bytes([2, 80, 0]) + STREAMED + ASK.replace(b"/v1/", b"/v0/"), bytes([7, 40, 0]) + STREAMED + ASK[:20] + b"0",
        PLAIN + b"\n", b"\x04\x28\0" + b"\r" * 40 + STREAMED, PLAIN + b"GET http://2 HTTP/1.1\r\n\r\n"]
+    + [b"\0\0\x10" + NEXT.join(asked) for asked in (
+        [ASK] * 3, [ASK, STREAMED, ASK], [ASK, ASK + ASK, ASK], [ASK, ASK[:-9], ASK[-9:]], [ASK, ASK + b"\r\n", ASK],
+        [ASK, ASK[:-1] + b"GET", ASK], [STREAMED, STREAMED + ASK[:50], ASK[50:]], [ASK, b"\r\n", ASK, b"x", ASK],
+        [ASK, ASK.replace(b"content-length", b"Content-Length"), ASK.replace(b"host: e", b"host: f")],
+        [ASK, ASK.replace(b"content-length: ", b"content-length: 0"), ASK.replace(b"content-length: ", b"x: ")],
+        [ASK, ASK.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n"), ASK],
+        [post("/v1/messages", CHAT)] * 2, [post("/v1/messages/count_tokens", CHAT)] * 2 + [ASK])]
     + [b"\0\0\1" + STREAMED, b"\0\0\2" + STREAMED, b"\x08\0\2" + STREAMED, b"\0\x01\0" + STREAMED[:90]],
     "upstream": [bytes([n % 10 | (n & 1) << 6, n % 4 * 11]) + said for n, said in enumerate(UPSTREAM)]
     + [bytes([kind, 0]) + chunked(said) for kind in range(10) for said in (STREAM, WHOLE, ERROR)]
+    + [bytes([kind | 0x20, 0]) + said + NEXT + again for kind in range(10) for said, again in (
+        (_answers(WHOLE)[1], _answers(WHOLE)[1]), (_answers(WHOLE)[1], _answers(b"{}")[1]),
+        (_answers(WHOLE)[1], _answers(WHOLE)[1][:-9]), (_answers(WHOLE)[1], _answers(WHOLE)[1] + b"HTTP/1.1 200 X"),
+        (_answers(WHOLE)[1], _answers(WHOLE)[1].replace(b" 200 ", b" 500 ")), (chunked(STREAM), chunked(STREAM)))]
     + [bytes([kind | 0x40, 0]) + chunked(STREAM)[:cut] + NEXT + chunked(said) for kind in (1, 2, 3, 5, 8)
        for cut in (320, 420) for said in (STREAM, STREAM[210:], ERROR, STREAM.replace(b" b", b" c"))],
     "events": [bytes([n]) + told for n, told in enumerate(TOLD)] + [b"\7" + told + told for told in TOLD]

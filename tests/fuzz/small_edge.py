@@ -141,8 +141,8 @@ class FuzzedEdge:
         self.asked.append((lines[0].split(" ")[1], headers, body))
         self.answers(transport, body)
 
-    def talk(self, pieces: Iterable[bytes], takes: int = 1 << 30, leaves: bool = False) -> bytes:
-        """What the edge wrote to a client that sends these pieces. It waits until nothing of it is left."""
+    def talk(self, pieces: Iterable[bytes], takes: int = 1 << 30, leaves: bool = False, pause_s: float = 0.0) -> bytes:
+        """What the edge wrote to a client that sends these pieces, with a pause after each, in the end."""
         self.ledger, self.asked, self._astray = Ledger(), [], []
         hot = HotPath(Services(
             table=self._holder, keyring=OneKey(), chooser=Chooser(Health(self.loop), self._metrics),
@@ -153,7 +153,7 @@ class FuzzedEdge:
         protocol = hot_protocol(hot)(config=self._config, server_state=state, app_state={}, _loop=self.loop)
         transport = ClientTransport(self.loop, protocol, takes)
         with capture_logs() as logged:
-            self.loop.run_until_complete(_conversation(protocol, transport, pieces, leaves))
+            self.loop.run_until_complete(_conversation(protocol, transport, pieces, leaves, pause_s))
         hot.pool.close()
         assert not [entry for entry in logged if "exc_info" in entry], "the edge met a fault of its own"
         assert not self._astray, f"nobody caught {self._astray}"
@@ -168,8 +168,8 @@ class FuzzedEdge:
         assert sorted(record.request_id for record in self.ledger.records) == sorted(self.ledger.opened)
 
 
-async def _conversation(protocol: EdgeProtocol, transport: ClientTransport, pieces: Iterable[bytes], leaves: bool
-                        ) -> None:
+async def _conversation(protocol: EdgeProtocol, transport: ClientTransport, pieces: Iterable[bytes], leaves: bool,
+                        pause_s: float) -> None:
     protocol.connection_made(transport)
     for piece in pieces:
         for _ in range(200):
@@ -180,7 +180,7 @@ async def _conversation(protocol: EdgeProtocol, transport: ClientTransport, piec
             break
         if piece:
             protocol.data_received(piece)
-        await asyncio.sleep(0)
+        await asyncio.sleep(pause_s)
     if leaves:
         transport.abort()
     await asyncio.sleep(LONG_ENOUGH_S)
