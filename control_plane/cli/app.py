@@ -85,7 +85,8 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except typer.TyperException as error:
-        return _fail(arguments, ErrorReport(code="usage", message=error.format_message(), exit_code=error.exit_code))
+        message = error.format_message().replace("Value error, ", "")
+        return _fail(arguments, ErrorReport(code="usage", message=message, exit_code=error.exit_code))
     except BrokenPipeError:
         sys.stderr.close()
         return ExitCode.OK

@@ -73,7 +73,7 @@ def budget_sheet(budgets: list[BudgetView]) -> Sheet:
                Column("SPENT", right=True), Column("RESETS")]
     rows: list[list[Cell]] = [
         [budget.scope_id, budget.interval, render.money(budget.limit_usd), _spent(budget),
-         render.moment(budget.resets_at) if budget.resets_at else "never"] for budget in budgets]
+         render.minute(budget.resets_at) if budget.resets_at else "never"] for budget in budgets]
     return Sheet(columns, rows, "No budgets yet: meridian budgets set --team TEAM --interval monthly --limit USD")
 
 

@@ -19,5 +19,6 @@ def typed(document: type[Typed], **values: Any) -> Typed:
         return document(**values)
     except ValidationError as error:
         fault = error.errors()[0]
-        name = str(fault["loc"][0]).removesuffix("_s") if fault["loc"] else "request"
-        raise UsageFault(f"{name}: {fault['msg'][:1].lower()}{fault['msg'][1:]}") from error
+        said = fault["msg"].removeprefix("Value error, ")
+        name = f"{str(fault['loc'][0]).removesuffix('_s')}: " if fault["loc"] else ""
+        raise UsageFault(f"{name}{said[:1].lower()}{said[1:]}") from error

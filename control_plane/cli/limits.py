@@ -21,10 +21,11 @@ Team = Annotated[str | None, typer.Option("--team", metavar="TEAM", help="All ke
 Key = Annotated[str | None, typer.Option("--key", metavar="KEY_ID", help="One key.", show_default=False)]
 Model = Annotated[str | None, typer.Option("--model", metavar="MODEL", help="Only requests to this model.",
                                            show_default="all models together")]
-Requests = Annotated[int | None, typer.Option("--rpm", help="Requests a minute.", show_default=False)]
-Tokens = Annotated[int | None, typer.Option("--tpm", help="Tokens a minute, of prompts and answers.",
+Requests = Annotated[int | None, typer.Option("--rpm", metavar="N", help="Requests a minute.", show_default=False)]
+Tokens = Annotated[int | None, typer.Option("--tpm", metavar="N", help="Tokens a minute, of prompts and answers.",
                                             show_default=False)]
-Concurrency = Annotated[int | None, typer.Option("--concurrency", help="Requests at once.", show_default=False)]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", metavar="N", help="Requests at once.",
+                                               show_default=False)]
 
 
 @command(app, "set")

@@ -60,10 +60,10 @@ def recount(cli: Invocation, team: Team) -> None:
 
 def money_sheets(found: list[MoneyView]) -> list[Sheet]:
     """Who has how much, and the budgets."""
-    columns = [Column("SCOPE"), Column("ID", loose=True), Column("PAYS"), Column("BALANCE", right=True),
+    columns = [Column("BINDS", loose=True), Column("PAYS"), Column("BALANCE", right=True),
                Column("SPENT", right=True), Column("LENT", right=True)]
     rows: list[list[Cell]] = [
-        [money.scope, money.scope_id, money.mode, _balance(money), render.money(money.spent_usd),
+        [money.scope_id, money.mode, _balance(money), render.money(money.spent_usd),
          render.money(money.lent_usd)] for money in found]
     note = "LENT is what edges hold in leases: the most that can be spent beyond SPENT without asking again."
     money = Sheet(columns, rows, "Nobody's money is limited: meridian teams billing TEAM --mode prepaid", [note])
@@ -72,10 +72,10 @@ def money_sheets(found: list[MoneyView]) -> list[Sheet]:
 
 
 def lease_sheet(leases: list[MoneyLeaseView]) -> Sheet:
-    columns = [Column("LEASE", loose=True), Column("OF", loose=True), Column("EDGE", loose=True),
+    columns = [Column("LEASE"), Column("OF", loose=True), Column("EDGE", loose=True),
                Column("GRANTED", right=True), Column("OPENED")]
-    rows: list[list[Cell]] = [[lease.id, lease.scope_id, lease.edge_id, render.money(lease.granted_usd),
-                               render.moment(lease.opened_at)] for lease in leases]
+    rows: list[list[Cell]] = [[lease.id, render.short_id(lease.scope_id), render.short_id(lease.edge_id),
+                               render.money(lease.granted_usd), render.minute(lease.opened_at)] for lease in leases]
     return Sheet(columns, rows, "No open leases.")
 
 

@@ -71,7 +71,7 @@ def list_sheet(operations: list[OperationView]) -> Sheet:
     columns = [Column("OPERATION"), Column("KIND"), Column("DATACENTER"), Column("STATE"),
                Column("ORDERED", right=True)]
     rows: list[list[Cell]] = [[operation.id, operation.kind, operation.datacenter, render.state(operation.state),
-                               operation.created_at.astimezone().strftime("%m-%d %H:%M")] for operation in operations]
+                               render.minute(operation.created_at)] for operation in operations]
     return Sheet(columns, rows, "No operations yet.")
 
 

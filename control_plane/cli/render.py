@@ -117,6 +117,16 @@ def moment(at: datetime | None) -> str:
     return UNOBSERVED if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def minute(at: datetime | None) -> str:
+    """The same without the year and the seconds, where a line has much to say."""
+    return UNOBSERVED if at is None else at.astimezone().strftime("%m-%d %H:%M")
+
+
+def request_id(identifier: str) -> str:
+    """The id of a usage record as the edge's clients see it, in headers and in answers."""
+    return f"req_{identifier.replace('-', '')}"
+
+
 def short_id(identifier: str) -> str:
     """An identifier made short where it is only looked at: what it is, and its end."""
     prefix, cut, tail = identifier.partition("_")

@@ -74,9 +74,10 @@ def summary_sheet(summary: UsageSummary, by: list[UsageGroup]) -> Sheet:
 def record_sheet(records: list[GenerationView]) -> Sheet:
     columns = [Column("REQUEST"), Column("DATACENTER"), Column("IN", right=True), Column("OUT", right=True),
                Column("COST", right=True)]
-    rows = [[record.request_id, record.datacenter, render.count(record.prompt_tokens),
+    rows = [[render.request_id(record.request_id), record.datacenter, render.count(record.prompt_tokens),
              render.count(record.completion_tokens), render.money(record.cost_usd)] for record in records]
-    notes = [Text(f"{record.request_id} {record.outcome}", style=render.STYLES.get(record.outcome, ""))
+    notes = [Text(f"{render.request_id(record.request_id)} {record.outcome}",
+                  style=render.STYLES.get(record.outcome, ""))
              for record in records if record.outcome != Outcome.COMPLETED]
     return Sheet(columns, rows, "No requests yet: meridian chat hello", notes)
 

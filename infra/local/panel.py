@@ -33,13 +33,15 @@ def render(facts: PanelFacts) -> str:
 Meridian is up after {facts.started_in_s:.1f} s: {where}. Ctrl-C stops all of it.
 
 Edge (OpenAI API)   {edge}{more}
+Edge (Anthropic)    {shape.edge_urls[0]}, with the same key
 Model               {MODEL}
 API key             {facts.api_key}
 Dashboard API       {shape.control_plane_urls[0]}/api/v1/teams/{TEAM}/usage
                     (header "Authorization: Bearer" and the API key)
 
-The engine is simulated: its words mean nothing, on purpose. Everything else is
-real. A real model (--engine vllm) is not part of this release yet.
+The engine is simulated: its words mean nothing, on purpose, and it calls no
+tools and keeps to no schema. Everything else is real. A real model
+(--engine vllm) is not part of this release yet.
 
 With curl:
 

@@ -35,6 +35,10 @@ def test_it_says_that_the_words_mean_nothing_and_what_is_not_part_of_the_release
     assert "--engine vllm" in panel()
 
 
+def test_it_says_where_anthropics_client_is_to_go() -> None:
+    assert "\nEdge (Anthropic)    http://127.0.0.1:8700, with the same key\n" in panel()
+
+
 def test_it_says_what_to_try_next() -> None:
     text = panel()
     assert "\n./dev run drain us-east-1 --reason test --wait" in text

@@ -1,13 +1,16 @@
 """How money is shown: exact, aligned, and red where it is used up."""
 
+import io
 from decimal import Decimal
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 
 from control_plane.cli.budgets import budget_sheet, whose
 from control_plane.cli.errors import UsageFault
 from control_plane.cli.money import lease_sheet, money_sheets
+from control_plane.cli.render import print_sheets
 from control_plane.cli.team_money import credit_sheet
 from control_plane.contracts.billing import BudgetView, CreditView, MoneyLeaseView, MoneyView
 from control_plane.contracts.clock import utc
@@ -35,25 +38,25 @@ def words(row: object) -> list[str]:
 
 def test_a_prepaid_team_is_shown_with_its_balance_to_the_last_digit() -> None:
     [sheet] = money_sheets([MONEY])
-    assert words(sheet.rows[0]) == ["team", "team_1", "prepaid", "$7.5", "$2.5", "$0.5"]
+    assert words(sheet.rows[0]) == ["team_1", "prepaid", "$7.5", "$2.5", "$0.5"]
 
 
 def test_a_postpaid_team_has_no_balance() -> None:
     [sheet] = money_sheets([MONEY.model_copy(update={"mode": BillingMode.POSTPAID, "balance_usd": None})])
-    assert words(sheet.rows[0])[2:4] == ["postpaid", "–"]  # noqa: RUF001
+    assert words(sheet.rows[0])[1:3] == ["postpaid", "–"]  # noqa: RUF001
 
 
 @pytest.mark.parametrize(("balance", "style"), [("7.5", ""), ("0", "red"), ("-1", "red")])
 def test_a_balance_that_is_used_up_is_red(balance: str, style: str) -> None:
     [sheet] = money_sheets([MONEY.model_copy(update={"balance_usd": Decimal(balance)})])
-    cell = sheet.rows[0][3]
+    cell = sheet.rows[0][2]
     assert isinstance(cell, Text)
     assert cell.style == style
 
 
 def test_an_overdraft_stands_beside_the_balance() -> None:
     [sheet] = money_sheets([MONEY.model_copy(update={"overdraft_usd": Decimal("1.5")})])
-    assert words(sheet.rows[0])[3] == "$7.5 (+$1.5)"
+    assert words(sheet.rows[0])[2] == "$7.5 (+$1.5)"
 
 
 def test_budgets_stand_below_the_balances() -> None:
@@ -64,7 +67,7 @@ def test_budgets_stand_below_the_balances() -> None:
 def test_a_budget_says_what_is_spent_and_when_it_begins_anew(nowhere: Meridian) -> None:
     words_of = words(budget_sheet([BUDGET]).rows[0])
     assert words_of[:4] == ["key_1", "daily", "$5", "$1.25"]
-    assert words_of[4].startswith("2027-01-15")
+    assert words_of[4].startswith("01-15")
 
 
 def test_a_lifetime_budget_never_begins_anew() -> None:
@@ -152,3 +155,23 @@ def test_the_status_asks_for_one_team_only_when_it_is_named(meridian: Meridian, 
     assert "$7.5" in meridian("money", "status").out
     meridian("money", "status", "acme")
     assert [call.query.get("team") for call in api.calls] == [None, ["acme"]]
+
+
+def test_a_lease_can_be_copied_whole_from_a_narrow_terminal() -> None:
+    lease = LEASE.model_copy(update={"id": f"lease_{'1' * 32}", "scope_id": f"team_{'2' * 32}",
+                                     "edge_id": f"edge_{'3' * 32}", "granted_usd": Decimal("0.000635856")})
+    out = io.StringIO()
+    print_sheets(Console(width=80, file=out), [lease_sheet([lease])])
+    assert lease.id in out.getvalue()
+
+
+@pytest.mark.parametrize(("typed", "said"), [
+    (("limits", "set", "--team", "acme"),
+     "error: name at least one figure: requests_per_minute, tokens_per_minute or concurrency\n"),
+    (("limits", "set", "--rpm", "3"), "error: name a team or a key, one of the two\n"),
+    (("budgets", "set", "--team", "acme", "--limit", "1", "--interval", "hourly"),
+     "error: Invalid value for '--interval': 'hourly' is not one of 'daily', 'weekly', 'monthly', 'lifetime'.\n"),
+])
+def test_what_cannot_be_right_is_told_in_a_persons_words(nowhere: Meridian, typed: tuple[str, ...], said: str) -> None:
+    ran = nowhere(*typed)
+    assert (ran.code, ran.err) == (2, said)

@@ -73,16 +73,17 @@ def test_all_groups_together_fit_eighty_columns(meridian: Meridian) -> None:
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
-def test_records_are_listed_with_their_whole_request_ids(meridian: Meridian, api: OperatorServer) -> None:
+def test_records_are_listed_with_their_ids_that_clients_know(meridian: Meridian, api: OperatorServer) -> None:
     api.generations = [generation(1)]
     lines = meridian("usage", "--records").out.splitlines()
-    assert lines[1].split()[0] == api.generations[0].request_id
+    assert lines[1].split()[0] == "req_019ac7aa000070008000000000000001"
     assert max(map(len, lines)) <= 80
 
 
 def test_a_record_that_did_not_end_well_says_so_below_the_table(meridian: Meridian, api: OperatorServer) -> None:
     api.generations = [generation(1), generation(2).model_copy(update={"outcome": "client_gone"})]
-    assert meridian("usage", "--records").out.splitlines()[-1].split() == [api.generations[1].request_id, "client_gone"]
+    last = meridian("usage", "--records").out.splitlines()[-1].split()
+    assert last == ["req_019ac7aa000070008000000000000002", "client_gone"]
 
 
 def test_records_in_json_are_complete_up_to_the_limit(meridian: Meridian, api: OperatorServer) -> None:
