@@ -16,6 +16,7 @@ BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 SECRET_LENGTH = 32
 CHECKSUM_LENGTH = 6
 _VERSION_AND_VARIANT = 0x7 << 76 | 0x2 << 62
+_set = object.__setattr__
 _NOISE = (1 << 80) - 1 & ~(0xF << 76 | 0x3 << 62)
 
 
@@ -23,7 +24,10 @@ def uuid7(time_s: float | None = None) -> uuid.UUID:
     """A UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, then random bits; sorts by time."""
     ms = int((time.time() if time_s is None else time_s) * 1000)
     noise = int.from_bytes(os.urandom(10), "big") & _NOISE | _VERSION_AND_VARIANT
-    return uuid.UUID(int=(ms & 0xFFFF_FFFF_FFFF) << 80 | noise)
+    made = uuid.UUID.__new__(uuid.UUID)  # its own checks of what is right by construction cost more than all of this
+    _set(made, "int", (ms & 0xFFFF_FFFF_FFFF) << 80 | noise)
+    _set(made, "is_safe", uuid.SafeUUID.unknown)
+    return made
 
 
 def uuid7_time_s(value: uuid.UUID) -> float:

@@ -16,7 +16,7 @@ TOOL_CALLS = "tool_calls"
 MAX_TAIL_BYTES = 16 * 1024  # longer ones are decoded: a pattern is slow on what was made to be slow
 TAIL = re.compile(
     rb',\s*"usage":\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})(?:,\s*"nvext":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))?\s*\}\s*\Z')
-BEGINNING = re.compile(rb'\{"id":"[^"\\]*"').match
+BEGINNING = re.compile(rb'\{\s*"id":\s*"[^"\\]*"').match
 _decode_object = json.Decoder(dict[str, msgspec.Raw]).decode
 
 

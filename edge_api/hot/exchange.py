@@ -8,7 +8,6 @@ only.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Protocol
@@ -18,6 +17,7 @@ import structlog
 from control_plane.contracts import ids
 from control_plane.contracts.keys import Principal, Scope
 from edge_api import errors
+from edge_api.admission.grants import UNLIMITED
 from edge_api.dialects.base import Asked
 from edge_api.errors import Refusal
 from edge_api.hot import respond
@@ -26,7 +26,7 @@ from edge_api.hot.dispatch import Dispatch
 from edge_api.hot.fanout import Fanout
 from edge_api.hot.head import Credential, Head
 from edge_api.hot.hotpath import HotPath
-from edge_api.hot.request import Prepared, allowed_regions, prepare, worst_case
+from edge_api.hot.request import Prepared, allowed_regions, prepare, prompt_tokens, worst_case
 from edge_api.hot.services import Grant, KeyDirectoryAway, Need, RouteNeed, TooManyUnknownKeys
 from edge_api.hot.settle import RequestJournal
 from edge_api.routing.table import RoutedModel, RoutingTable
@@ -35,7 +35,6 @@ from edge_api.secret import secret_of
 log = structlog.get_logger()
 
 TEAM_HEADER = b"x-prime-team-id"
-_is_client_id = re.compile(rb"[!-~]{1,512}").fullmatch
 
 
 class Phase(StrEnum):
@@ -172,14 +171,12 @@ class Exchange:
 
     def common_headers(self) -> bytes:
         """Headers of every answer."""
-        principal, grant = self.principal, self._grant
-        echo = self.headers.get(b"x-client-request-id")
-        return (self._hot.rendered(self._client.server_headers())
-                + respond.identity_headers(self.request_id, principal.team_id if principal else "")
-                + b"openai-processing-ms: %d\r\n" % (1000 * (self._hot.services.clock.monotonic_s() - self.started_s))
-                + (grant.headers if grant else b"")
-                + (b"x-client-request-id: %b\r\n" % echo if echo and _is_client_id(echo) else b"")
-                + (b"" if self.keep_alive else b"connection: close\r\n"))
+        hot, principal, grant = self._hot, self.principal, self._grant
+        return b"%b%bopenai-processing-ms: %d\r\n%b%b%b" % (
+            hot.rendered(self._client.server_headers()),
+            respond.identity_headers(self.request_id, principal.team_id if principal else ""),
+            1000 * (hot.services.clock.monotonic_s() - self.started_s), grant.headers if grant else b"",
+            self.head.echo, b"" if self.keep_alive else b"connection: close\r\n")
 
     def attempt_number(self, nth: int) -> int:
         """All attempts are those of one dispatch."""
@@ -297,19 +294,22 @@ class Exchange:
         principal, table = self._known()
         model = _model(table, asked, principal)
         prepared = prepare(asked, model, principal.always_usage)
+        need = RouteNeed(prompt_tokens(model, prepared), allowed_regions(
+            asked.fields, self.headers, principal.regions, table.regions))
+        if not principal.limits and not principal.money_scopes:  # nobody has to be asked
+            self._send(UNLIMITED, model, prepared, need)
+            return
         worst = worst_case(self.request_id, principal, model, prepared)
-        regions = allowed_regions(asked.fields, self.headers, principal.regions, table.regions)
         grant = self._hot.services.admission.admit_now(worst)
         if grant is not None:
-            self._send(grant, model, prepared, RouteNeed(worst.prompt_tokens, regions))
+            self._send(grant, model, prepared, need)
         else:
             self._move(Phase.ADMISSION)
-            self._wait_for(self._admit_and_send(worst, model, prepared, regions))
+            self._wait_for(self._admit_and_send(worst, model, prepared, need))
 
-    async def _admit_and_send(self, worst: Need, model: RoutedModel, prepared: Prepared,
-                              regions: frozenset[str] | None) -> None:
+    async def _admit_and_send(self, worst: Need, model: RoutedModel, prepared: Prepared, need: RouteNeed) -> None:
         grant = await self._hot.services.admission.admit(worst)
-        self._send(grant, model, prepared, RouteNeed(worst.prompt_tokens, regions))
+        self._send(grant, model, prepared, need)
 
     def _send(self, grant: Grant, model: RoutedModel, prepared: Prepared, need: RouteNeed) -> None:
         self._grant = grant

@@ -108,12 +108,18 @@ def choice_of(alone: Prepared, index: int, voice: Callable[[], StreamVoice]) -> 
                                    length=sum(map(len, pieces)))
 
 
+def prompt_tokens(model: RoutedModel, prepared: Prepared) -> int:
+    """The most tokens that its prompts can have; none where nothing is generated, for then nothing is billed."""
+    if prepared.asked.counts is not None:
+        return 0
+    return prompt_bound(prepared.length, model.context_window * prepared.texts)
+
+
 def worst_case(request_id: UUID, principal: Principal, model: RoutedModel, prepared: Prepared) -> Need:
     """What the request can use at most."""
     if prepared.asked.counts is not None:
         return Need(request_id, principal, model.id, 0, 0, 0)  # nothing is generated, nothing is billed
-    texts = prepared.texts
-    prompt = prompt_bound(prepared.length, model.context_window * texts)
+    texts, prompt = prepared.texts, prompt_tokens(model, prepared)
     # Where nobody names a limit, an engine goes on as far as its context reaches.
     longest = model.context_window if prepared.max_tokens is None else model.max_output_tokens
     completion = 0 if prepared.asked.upstream is Upstream.EMBEDDINGS else completion_bound(

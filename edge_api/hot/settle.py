@@ -88,16 +88,13 @@ class RequestJournal:
         self._settled = True
         price, ttft_s = self._model.price, self._first_byte_s
         cost = cost or cost_of(price, counts)
-        record = UsageRecord(
-            request_id=self._request_id, team_id=self._principal.team_id, key_id=self._principal.key_id,
-            model_id=self._model.id, datacenter_id=attempts[-1].datacenter_id if attempts else "",
-            price_version=price.version, outcome=outcome, meter=counts.meter, streamed=self._asked.streamed,
-            http_status=http_status, prompt_tokens=counts.prompt, cached_tokens=counts.cached,
-            completion_tokens=counts.completion, reasoning_tokens=counts.reasoning,
-            cost_usd=cost.total_text, attempts=attempts, opened_at_s=self._opened_at_s,
-            duration_ms=int((self._services.clock.monotonic_s() - self._started_s) * MICRO) / MILLI,
-            ttft_ms=None if ttft_s is None else int(ttft_s * MICRO) / MILLI, finish_reason=finish_reason,
-            dialect=self._dialect, session=self._session,
+        duration_s = self._services.clock.monotonic_s() - self._started_s
+        record = UsageRecord(  # by place: names cost as much again as everything else here
+            self._request_id, self._principal.team_id, self._principal.key_id, self._model.id,
+            attempts[-1].datacenter_id if attempts else "", price.version, outcome, counts.meter, self._asked.streamed,
+            http_status, counts.prompt, counts.cached, counts.completion, counts.reasoning, cost.total_text, attempts,
+            self._opened_at_s, int(duration_s * MICRO) / MILLI,
+            None if ttft_s is None else int(ttft_s * MICRO) / MILLI, finish_reason, self._dialect, self._session,
             resumes=sum(attempt.delivered > 0 for attempt in attempts) if attempts[1:] else 0)
         try:
             self._services.outbox.record(record)

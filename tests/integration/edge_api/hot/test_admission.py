@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from control_plane.contracts.deployment import EngineFacts
+from control_plane.contracts.keys import LimitScope
 from edge_api import errors
 from edge_api.dialects.plain import KEEP_ALIVE
 from edge_api.errors import Refusal
@@ -57,8 +58,11 @@ class Door:
 
 @pytest.fixture
 def door(edge: EdgeUnderTest) -> Door:
+    """Asked for every request of the key, for its team's money binds it."""
     door = Door()
     edge.services.admission = door
+    edge.principal = edge.principal.model_copy(update={"money_scopes": [LimitScope.TEAM]})
+    bind(edge)
     return door
 
 
@@ -66,6 +70,13 @@ def bind(edge: EdgeUnderTest, **changed: Any) -> None:
     """Gives the key other bounds."""
     principal = edge.principal.model_copy(update=changed)
     edge.directory.known = dict.fromkeys(edge.directory.known, principal)
+
+
+async def test_a_key_that_nothing_binds_is_let_in_unasked(edge: EdgeUnderTest, door: Door) -> None:
+    bind(edge, money_scopes=[])
+    answer = await edge.client.ask()
+    assert (answer.status, door.given) == (200, [])
+    assert not any(name.startswith("x-ratelimit") for name in answer.headers)
 
 
 async def test_anthropics_key_header_is_a_key_too(edge: EdgeUnderTest) -> None:
