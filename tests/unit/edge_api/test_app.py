@@ -74,6 +74,7 @@ async def test_a_model_shows_what_openai_prime_and_openrouter_readers_need(clien
             "unit_prices": {"prompt": "0.0000006", "completion": "0.0000022", "input_cache_read": "0.00000011"},
             "currency": "USD", "price_version": "pv_1"},
         "specs": {"context_window": 202_752, "max_output_tokens": 131_072},
+        "service_tiers": ["default"],
         "datacenters": [{"id": "eu-north-1", "region": "eu-north-1"}, {"id": "us-east-1", "region": "us-east-1"}]}
 
 
