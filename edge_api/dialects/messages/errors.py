@@ -1,6 +1,7 @@
 """Errors as Anthropic's clients know them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 from uuid import UUID
 
@@ -53,8 +54,14 @@ def status_of(refused: Refusal) -> int:
     return OVERLOADED if refused.fault is errors.CAPACITY_EXHAUSTED else refused.status
 
 
+def error_event(refused: Refusal, request_id: UUID) -> bytes:
+    """The last event of a stream. It has no status that would tell whether to try again, so it says so itself."""
+    metadata = {**refused.metadata, "retryable": refused.fault.retry}
+    return b"event: error\ndata: %b\n\n" % error_body(replace(refused, metadata=metadata), request_id)
+
+
 def error_body(refused: Refusal, request_id: UUID) -> bytes:
-    """The whole body, of an answer or of a stream's event."""
+    """The whole body."""
     error = ErrorObject(TYPES.get(status_of(refused), "api_error"), refused.message, refused.fault.code,
                         refused.param or UNSET, refused.metadata or UNSET,
                         NO_THREADS if refused.param == THREAD else UNSET)

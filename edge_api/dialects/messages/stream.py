@@ -20,7 +20,7 @@ from edge_api.dialects.messages.answer import (
     stop_of,
     usage_of,
 )
-from edge_api.dialects.messages.errors import error_body
+from edge_api.dialects.messages.errors import error_event
 from edge_api.dialects.messages.stops import StopWatch
 from edge_api.dialects.turn import Change, Part, PartKind, Step, Turn
 from edge_api.dialects.upstream_chat import NO_USAGE, ChatAnswer, Choice, Delta, read_events
@@ -74,7 +74,7 @@ class MessagesVoice:
         return b"".join(out)
 
     def fail(self, refused: Refusal, head: ChunkHead) -> bytes:
-        return b"event: error\ndata: %b\n\n" % error_body(refused, self._request_id)
+        return error_event(refused, self._request_id)
 
     def _take(self, answer: ChatAnswer, out: list[bytes]) -> None:
         self._usage = answer.usage or self._usage

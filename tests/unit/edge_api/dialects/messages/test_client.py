@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from edge_api import errors
 from edge_api.dialects.messages import COUNT_TOKENS, MESSAGES
-from edge_api.errors import Refusal
+from edge_api.errors import Fault, Refusal
 from tests.unit.edge_api.dialects.small_edge import (
     LAST,
     NASTY,
@@ -300,6 +300,16 @@ def test_a_stream_that_breaks_raises_and_stops(edge: SmallEdge, client: anthropi
     assert seen == ["message_start", "content_block_start", "content_block_delta"]
     assert isinstance(raised.value.body, dict)
     assert raised.value.body["error"]["type"] == "api_error"
+
+
+@pytest.mark.parametrize(("fault", "retryable"), [(errors.UPSTREAM_UNAVAILABLE, True), (errors.INVALID_VALUE, False)])
+def test_a_stream_that_breaks_says_whether_to_try_again(
+        edge: SmallEdge, client: anthropic.Anthropic, fault: Fault, retryable: bool) -> None:
+    edge.says, edge.breaks = [event(chunk({"content": "half"}))], Refusal(fault, "lost", metadata={"scope": "team"})
+    with pytest.raises(anthropic.APIStatusError) as raised:
+        final(client)
+    assert isinstance(raised.value.body, dict)
+    assert raised.value.body["error"]["metadata"] == {"scope": "team", "retryable": retryable}
 
 
 def test_a_stream_that_breaks_before_its_first_event_raises(edge: SmallEdge, client: anthropic.Anthropic) -> None:
