@@ -297,23 +297,23 @@ class Exchange:
         need = RouteNeed(prompt_tokens(model, prepared), allowed_regions(
             asked.fields, self.headers, principal.regions, table.regions))
         if not principal.limits and not principal.money_scopes:  # nobody has to be asked
-            self._send(UNLIMITED, model, prepared, need)
+            self._send(principal, UNLIMITED, model, prepared, need)
             return
         worst = worst_case(self.request_id, principal, model, prepared)
         grant = self._hot.services.admission.admit_now(worst)
         if grant is not None:
-            self._send(grant, model, prepared, need)
+            self._send(principal, grant, model, prepared, need)
         else:
             self._move(Phase.ADMISSION)
             self._wait_for(self._admit_and_send(worst, model, prepared, need))
 
     async def _admit_and_send(self, worst: Need, model: RoutedModel, prepared: Prepared, need: RouteNeed) -> None:
         grant = await self._hot.services.admission.admit(worst)
-        self._send(grant, model, prepared, need)
+        self._send(worst.principal, grant, model, prepared, need)
 
-    def _send(self, grant: Grant, model: RoutedModel, prepared: Prepared, need: RouteNeed) -> None:
-        self._grant = grant
-        principal, services = self._known()[0], self._hot.services
+    def _send(self, principal: Principal, grant: Grant, model: RoutedModel, prepared: Prepared,
+              need: RouteNeed) -> None:
+        self._grant, services = grant, self._hot.services
         session = services.session_key(self.headers, prepared.asked.fields, principal.team_id)
         self._move(Phase.UPSTREAM)
         if prepared.asked.counts is not None:

@@ -22,21 +22,22 @@ MAX_OPENING_MESSAGES = 16
 def session_key(headers: Mapping[bytes, bytes], fields: Fields, team_id: str) -> str:
     """The routing key, 32 hex digits whatever the client sent. `headers` has lower-case names."""
     name = (fields.prompt_cache_key or fields.session_id or "").encode()
-    name = name or _first(headers, SESSION_HEADERS, _SESSION_NAMES)
+    if not name and not _SESSION_NAMES.isdisjoint(headers):
+        name = _first(headers, SESSION_HEADERS)
     return _digest(_named(team_id, name) if name else _opening(team_id, fields))
 
 
 def parent_key(headers: Mapping[bytes, bytes], team_id: str) -> str:
     """The key of the session that this one is a part of, as an agent's helper is; empty if it is of none. It is the key
     that a session of that name has itself."""
-    name = _first(headers, PARENT_HEADERS, _PARENT_NAMES)
+    if _PARENT_NAMES.isdisjoint(headers):
+        return ""
+    name = _first(headers, PARENT_HEADERS)
     return _digest(_named(team_id, name)) if name else ""
 
 
-def _first(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], any_of: frozenset[bytes]) -> bytes:
+def _first(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> bytes:
     """The first of these headers that says something, or nothing."""
-    if any_of.isdisjoint(headers):
-        return b""
     return next((value for name in names if (value := headers.get(name))), b"")
 
 

@@ -72,7 +72,8 @@ class UpstreamPool:
         idle, young_s = frontend.idle, self._clock.monotonic_s() - self._limits.idle_s
         while idle:
             connection = idle.pop()
-            if connection.idle_since_s > young_s and connection.is_open:
+            transport = connection.transport
+            if connection.idle_since_s > young_s and transport is not None and not transport.is_closing():
                 return connection
             connection.abort()
         return None
