@@ -109,6 +109,11 @@ class Invocation:
         if self.output is Output.TABLE:
             self.out.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def remark(self, text: str) -> None:
+        """What a person should know about an answer, kept out of what a shell takes from it."""
+        if self.output is Output.TABLE:
+            self.err.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def write(self, *lines: str) -> None:
         """Lines as they are."""
         for line in lines:

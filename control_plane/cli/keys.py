@@ -131,6 +131,6 @@ def _show_secret(cli: Invocation, key: KeyCreated, more: str) -> None:
     match cli.output:
         case Output.TABLE:
             cli.out.print(Text(key.secret, style="bold"), soft_wrap=True)
-            cli.say(f"Keep it: it is not shown again. It is key {key.id}.{more}")
+            cli.remark(f"Keep it: it is not shown again. It is key {key.id}.{more}")
         case _:
             cli.show(key, [Sheet([Column("ID"), Column("SECRET")], [[key.id, key.secret]], "")])

@@ -64,6 +64,6 @@ def create_enrolment(cli: Invocation, kind: KindOption, subject: Subject,
 def _show(cli: Invocation, created: OperatorTokenCreated | EnrolmentTokenCreated, note: str) -> None:
     if cli.output is Output.TABLE:
         cli.out.print(Text(created.token, style="bold"), soft_wrap=True)
-        cli.say(note)
+        cli.remark(note)
     else:
         cli.show(created, [Sheet([Column("TOKEN")], [[created.token]], "")])

@@ -69,17 +69,17 @@ async def test_a_rotation_shows_the_new_secret_and_when_the_old_one_ends(meridia
     key = await made(meridian)
     ran = await meridian("keys", "rotate", key["id"], "--grace", "90s")
     assert ran.code == 0, ran.err
-    secret, said = ran.out.splitlines()
+    (secret,) = ran.out.splitlines()
     assert ids.is_well_formed_secret(secret)
     assert secret != key["secret"]
-    assert said.endswith(f"{key['id']} ends in 1m 30s.")
+    assert ran.err.endswith(f"{key['id']} ends in 1m 30s.\n")
     rows = (await meridian("keys", "list", "acme")).out.splitlines()[1:]
     assert [row.split()[-1] for row in rows] == ["rotated", "live"]
 
 
 async def test_a_rotation_without_grace_ends_the_old_key_now(meridian: Meridian) -> None:
     key = await made(meridian)
-    assert (await meridian("keys", "rotate", key["id"], "--grace", "0s")).out.endswith(f"{key['id']} ends now.\n")
+    assert (await meridian("keys", "rotate", key["id"], "--grace", "0s")).err.endswith(f"{key['id']} ends now.\n")
     rows = (await meridian("keys", "list", "acme")).out.splitlines()[1:]
     assert [row.split()[-1] for row in rows] == ["revoked", "live"]
 

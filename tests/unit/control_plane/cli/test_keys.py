@@ -23,10 +23,11 @@ def sent(api: OperatorServer) -> dict[str, object]:
     return body
 
 
-def test_the_secret_is_the_first_line(acme: Meridian) -> None:
-    first, second = acme("keys", "create", "acme", "--name", "ci").out.splitlines()
-    assert first.startswith("sk_meridian_local_")
-    assert second == "Keep it: it is not shown again. It is key key_1."
+def test_a_shell_that_captures_a_new_key_gets_the_secret_alone(acme: Meridian) -> None:
+    ran = acme("keys", "create", "acme", "--name", "ci")
+    (secret,) = ran.out.splitlines()
+    assert secret.startswith("sk_meridian_local_")
+    assert ran.err == "Keep it: it is not shown again. It is key key_1.\n"
 
 
 def test_the_secret_stays_on_one_line_however_narrow_the_terminal(acme: Meridian,

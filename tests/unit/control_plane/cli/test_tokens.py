@@ -11,7 +11,8 @@ from tests.unit.control_plane.cli.servers import OperatorServer
 def test_an_operator_token_is_shown_once_and_reads_only_unless_told_otherwise(meridian: Meridian,
                                                                              api: OperatorServer) -> None:
     ran = meridian("tokens", "create", "--name", "dashboards")
-    assert ran.out.splitlines()[0] == "oper_meridian_local_new"
+    assert ran.out == "oper_meridian_local_new\n"
+    assert ran.err.endswith("it is not shown again.\n")
     assert json.loads(api.calls[-1].body) == {"name": "dashboards", "scopes": ["read"], "ttl_s": 86_400}
 
 
@@ -35,7 +36,7 @@ def test_a_token_in_json_has_its_end(meridian: Meridian) -> None:
 
 def test_an_enrolment_token_names_what_it_lets_in(meridian: Meridian, api: OperatorServer) -> None:
     ran = meridian("enrolment-tokens", "create", "--kind", "agent", "--subject", "us-east-1-a")
-    assert ran.out.splitlines()[0] == "enrol_meridian_local_new"
+    assert ran.out == "enrol_meridian_local_new\n"
     assert json.loads(api.calls[-1].body) == {"kind": "agent", "subject": "us-east-1-a", "ttl_s": 3_600}
 
 
