@@ -106,7 +106,8 @@ def _install_errors(app: FastAPI, parts: ColdParts) -> None:
     accounts = ["/v1/key", "/v1/credits", "/v1/generation"] if parts.account else []
     read = ["/v1/models", "/v1/models/{model}", "/v1/models/{model}/endpoints", "/v1/providers/openrouter/models",
             *accounts]
-    offered = ", ".join([*(f"POST {path}" for path in hot), *(f"GET {path}" for path in read)])
+    posted = [path for path in hot if path.startswith("/v1/")]
+    offered = ", ".join([*(f"POST {path}" for path in posted), *(f"GET {path}" for path in read)])
 
     async def on_refusal(request: Request, refusal: Exception) -> Response:
         if not isinstance(refusal, Refusal):
@@ -122,7 +123,8 @@ def _install_errors(app: FastAPI, parts: ColdParts) -> None:
             refusal = Refusal(errors.METHOD_NOT_ALLOWED, f"{path} does not take {method}; it takes {allowed}")
             return _answer(request, refusal, {"allow": allowed})
         return _answer(request, Refusal(
-            errors.ROUTE_NOT_FOUND, f"there is no {method} {path[:200]}; there is {offered}"))
+            errors.ROUTE_NOT_FOUND,
+            f"there is no {method} {path[:200]}; there is {offered}, and each under /api/v1 as well"))
 
     async def on_fault(request: Request, error: Exception) -> Response:
         log.error("cold_route_failed", path=request.url.path[:200], exc_info=error)

@@ -156,6 +156,12 @@ async def test_an_unknown_route_is_404_and_names_what_there_is(client: httpx.Asy
     assert "GET /v1/models/{model}/endpoints, GET /v1/providers/openrouter/models" in error["message"]
 
 
+async def test_an_unknown_route_is_answered_with_each_route_once(client: httpx.AsyncClient) -> None:
+    message = error_of(await client.get("/nope"))["message"]
+    assert message.count("/chat/completions") == 1
+    assert message.endswith(", and each under /api/v1 as well")
+
+
 @pytest.mark.parametrize(("method", "path", "allowed"), [
     ("GET", "/v1/chat/completions", "POST"), ("DELETE", "/v1/models", "GET"), ("POST", "/healthz", "GET")])
 async def test_a_wrong_method_is_405_and_names_the_right_one(
