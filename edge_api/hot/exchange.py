@@ -188,7 +188,7 @@ class Exchange:
 
     def answer(self, named: bytes, body: bytes) -> None:
         """Answers with a whole body."""
-        self.write(respond.unary(named + self.common_headers(), body))
+        self.write(respond.unary(named, self.common_headers(), body))
 
     def refuse(self, refused: Refusal, datacenter: bytes = b"") -> None:
         """Answers with an error. A body that has not come whole is read and dropped, then the connection closes.

@@ -30,10 +30,10 @@ def stream_head(common: bytes, chunked: bool) -> bytes:
     return b"HTTP/1.1 200 OK\r\n" + SSE_HEADERS + (CHUNKED if chunked else b"") + common + b"\r\n"
 
 
-def unary(common: bytes, body: bytes) -> bytes:
+def unary(named: bytes, common: bytes, body: bytes) -> bytes:
     """A whole JSON answer."""
-    return (b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
-            % (len(body), common, body))
+    return (b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b\r\n%b"
+            % (len(body), named, common, body))
 
 
 def refusal(common: bytes, refused: Refusal, status: int, body: bytes) -> bytes:

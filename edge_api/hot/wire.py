@@ -36,9 +36,8 @@ def place_of(route: Route) -> Place:
 
 def session_headers(session: str, headers: dict[bytes, bytes], team_id: str) -> bytes:
     """The session that the request belongs to, and the one that this is a part of, for Dynamo's own affinity."""
-    parent = parent_key(headers, team_id)
-    lines = b"x-dynamo-session-id: %b\r\n" % session.encode()
-    return lines + b"x-dynamo-parent-session-id: %b\r\n" % parent.encode() if parent else lines
+    lines, parent = b"x-dynamo-session-id: %b\r\n" % session.encode(), parent_key(headers, team_id)
+    return b"%bx-dynamo-parent-session-id: %b\r\n" % (lines, parent.encode()) if parent else lines
 
 
 def trace_headers(headers: dict[bytes, bytes], request_id: UUID) -> bytes:

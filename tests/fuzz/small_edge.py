@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from control_plane.contracts import ids
 from control_plane.contracts.deployment import EngineFacts
-from control_plane.contracts.keys import Principal, Scope
+from control_plane.contracts.keys import LimitScope, Principal, Scope
 from control_plane.contracts.usage import UsageOpen, UsageRecord
 from edge_api.app import ColdParts, build_app
 from edge_api.dialects.routes import HOT_ROUTES
@@ -86,7 +86,8 @@ class Held:
 class OneKey:
     """Knows one key."""
 
-    _principal = Principal(key_id="key_1", team_id="team_1", key_name="fuzz", scopes=[Scope.INFERENCE])
+    _principal = Principal(key_id="key_1", team_id="team_1", key_name="fuzz", scopes=[Scope.INFERENCE],
+                           money_scopes=[LimitScope.TEAM])  # so that admission is asked
     _digest = ids.secret_digest(KEY)
 
     def cached(self, digest: str) -> Principal | None:
