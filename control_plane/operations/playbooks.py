@@ -283,9 +283,18 @@ def _busy(facts: Facts) -> str:
     open_requests = sum(edge.open_requests for edge in facts.live_edges)
     noun = "request" if open_requests == 1 else "requests"
     parts = [f"{open_requests} open {noun} at the edges"] if open_requests else []
-    parts += [f"{fleet.id} ({'unknown' if fleet.inflight is None else fleet.inflight} in flight)"
-              for fleet in facts.live_fleets if not _is_idle(fleet)]
+    parts += [f"{fleet.id} ({_work(fleet)})" for fleet in facts.live_fleets if not _is_idle(fleet)]
     return ", ".join(parts)
+
+
+def _work(fleet: FleetFacts) -> str:
+    match fleet.inflight:
+        case None:
+            return "unknown in flight"
+        case 0:
+            return "its agent has yet to answer"
+        case inflight:
+            return f"{inflight} in flight"
 
 
 def _is_idle(fleet: FleetFacts) -> bool:

@@ -137,6 +137,10 @@ class TestAwaitIdle:
     def test_it_waits_for_the_agents_word(self, command: CommandStatus) -> None:
         assert drain(StepName.AWAIT_IDLE, **fleet(command=command)).verdict is Verdict.WAIT
 
+    def test_an_agent_that_is_waited_for_is_not_said_to_have_nothing_in_flight(self) -> None:
+        decision = drain(StepName.AWAIT_IDLE, **fleet(command=CommandStatus.ISSUED, inflight=0))
+        assert decision.detail.endswith("(its agent has yet to answer)")
+
     @pytest.mark.parametrize("command", [CommandStatus.FAILED, CommandStatus.REJECTED, CommandStatus.EXPIRED])
     def test_an_order_that_failed_is_made_up_for_by_the_figures(self, command: CommandStatus) -> None:
         assert drain(StepName.AWAIT_IDLE, **fleet(command=command, inflight=0)).verdict is Verdict.DONE
