@@ -152,7 +152,7 @@ REGIONS = frozenset({"us-east-1", "eu-north-1"})
     ({"provider": {"only": ["us-east-1"]}}, b"eu-north-1", None, {"us-east-1"}),
     ({"provider": {"ignore": ["us-east-1"]}}, None, None, {"eu-north-1"}),
     ({"provider": None}, None, None, {"us-east-1", "eu-north-1"}),
-    ({"provider": {"order": ["Azure"], "allow_fallbacks": True, "sort": "price", "data_collection": "deny"}}, None, None,
+    ({"provider": {"order": ["Azure"], "allow_fallbacks": True, "sort": "price"}}, None, None,
      {"us-east-1", "eu-north-1"}),
 ])
 def test_where_a_request_may_be_served(asked: dict[str, Any], header: bytes | None, team: list[str] | None,
