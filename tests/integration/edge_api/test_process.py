@@ -148,7 +148,7 @@ async def test_kill_9_loses_no_finished_request_and_settles_the_open_ones(
                 await edge.start()
             async with client_of(edge) as client:
                 finished.add(await chat(client))
-            records = await stored(control_plane, len(begun | finished))
+            records = await settled(control_plane, begun | finished)
     assert len(finished) > 50
     assert begun - finished  # some were cut
     assert finished <= set(records)
