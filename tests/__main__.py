@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.contract.environments.install import NAMES, environment
+
 # Most tests wait more than they compute: three at a time keep two cores busy.
 SIDE_BY_SIDE = ["-n", "3", "--dist", "loadscope", "--no-loadscope-reorder"]
 # More failures than this are no accident of a crowded machine.
@@ -26,6 +28,10 @@ def main(arguments: list[str]) -> int:
     """Runs pytest; without `--all` the tests marked `slow` stay out. `-n 0` runs them one after the other, once."""
     rest = [argument for argument in arguments if argument != "--all"]
     marks = [] if "--all" in arguments or "-m" in rest else ["-m", "not slow"]
+    if "--all" in arguments:
+        for name in NAMES:  # before any test: what installs hundreds of megabytes starves whatever runs beside it
+            environment(name)
+            print(f"the environment of {name} is there", flush=True)  # noqa: T201
     if "-n" in rest or "--pdb" in rest:
         return pytest.main([*marks, *rest])
     failures = Failures()

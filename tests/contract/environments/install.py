@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+NAMES = ("litellm", "prime", *(("agentx",) if sys.version_info < (3, 14) else ()))  # that one has no newer release
 HERE = Path(__file__).parent
 PLACE = HERE.parents[2] / ".venv-contract"
 INSTALL_DEADLINE_S = 540.0
