@@ -10,10 +10,11 @@ from typing import Any
 
 from control_plane.contracts.usage import UsageRecord
 from tests.bench.harness import Figures, percentile
-from tests.engine.cluster import cluster, free_port_block, scripted
+from tests.engine.cluster import cluster, scripted
 from tests.engine.cutting import Heard
 from tests.engine.resuming import SCHEMA, THINKING, TOOLS, Reader, asked, call, reading
 from tests.engine.scripted import CHAT, COMPLETIONS
+from tests.ports import claim_ports
 
 NAME = "resume"
 SUMMARY = "cut >= 200 streams of all classes after every event: byte-equal (100 %), gap p50 (<= 1 s), billed twice (0)"
@@ -55,7 +56,7 @@ class Seen:
 def main() -> Figures:
     """Starts two clusters and an edge before them, cuts, compares, looks at what was metered."""
     with tempfile.TemporaryDirectory(prefix="meridian-bench-") as place:
-        base, root = free_port_block(), Path(place)
+        base, root = claim_ports(2), Path(place)
         (root / "a").mkdir()
         (root / "b").mkdir()
         with cluster(scripted(root / "a", base)) as first, cluster(scripted(root / "b", base + 100)) as second:

@@ -13,9 +13,10 @@ from edge_api.metering.frames import decode, scan
 from edge_api.metering.outbox import segment_numbers, segment_path
 from tests.bench.prepared_edge import running_edge
 from tests.contract.clients import request_id_of
-from tests.engine.cluster import MODEL, cluster, free_port_block
+from tests.engine.cluster import MODEL, cluster
 from tests.engine.cluster import scripted as scripted_fleet
 from tests.engine.scripted import script
+from tests.ports import claim_ports
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ScriptedEdge:
 @contextmanager
 def scripted_edge(directory: Path) -> Iterator[ScriptedEdge]:
     """The edge and its one datacenter, until the block ends."""
-    with cluster(scripted_fleet(directory / "datacenter", free_port_block())) as running:
+    with cluster(scripted_fleet(directory / "datacenter", claim_ports())) as running:
         [facts] = running.plan.facts.values()
         with running_edge(directory / "edge", [running.url], model=MODEL, engine=facts) as edge:
             yield ScriptedEdge(edge.url, edge.key, running.url, edge.state_dir)

@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 import psutil
 
-from infra.local.ports import free_port
+from tests.ports import claim_ports
 
 START_DEADLINE_S = 240.0
 STOP_DEADLINE_S = 60.0
-PORTS_NEEDED = 500
+BLOCKS_NEEDED = 5
 MERIDIAN = str(Path(sys.executable).with_name("meridian"))
 
 
@@ -31,7 +31,7 @@ class LocalStack:
                  port_base: int | None = None, user: int | None = None) -> None:
         self.state = state
         self._user = user
-        self.port_base = port_base or find_port_base()
+        self.port_base = port_base or claim_ports(BLOCKS_NEEDED)
         self.output = state.with_name(state.name + ".out")
         self._arguments = [MERIDIAN, "up", "--state", str(state), "--port-base", str(self.port_base),
                            "--datacenters", str(datacenters), "--edges", str(edges), "--replicas", str(replicas)]
@@ -186,13 +186,3 @@ def until(probe: Callable[[], Any], deadline_s: float, what: str) -> Any:
             return answer
         time.sleep(0.1)
     raise AssertionError(f"{what} did not come within {deadline_s} s")
-
-
-def find_port_base() -> int:
-    """A base from which a whole stack's ports are likely free: below the ports that the system hands out."""
-    for _ in range(50):
-        base = 10_000 + free_port() % 200 * 100
-        if not any(connection.laddr.port in range(base, base + PORTS_NEEDED)
-                   for connection in psutil.net_connections("tcp") if connection.laddr):
-            return base
-    raise RuntimeError("no free range of ports was found")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import psutil
 
 from control_plane.contracts.deployment import DesiredDeployment, Pool, PoolRole
 from control_plane.contracts.launch import LaunchPlan, LaunchProcess, PlanRequest
@@ -42,8 +40,10 @@ class Cluster:
                 process.argv, env=process.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
     def wait_ready(self, name: str, deadline_s: float = 20.0) -> None:
+        """An answer of some other program on the same port counts for nothing once ours has ended."""
         url = next(process.ready_url for process in self.plan.processes if process.name == name)
         wait_for(lambda: _status(url) == 200, f"{name} to be ready", deadline_s)
+        assert self.running[name].poll() is None, f"{name} ended: {self.tail(name)}"
 
     def wait_model(self, deadline_s: float = 30.0) -> None:
         """Until the model can be asked and every worker has registered."""
@@ -121,15 +121,6 @@ def cluster(wanted: PlanRequest) -> Iterator[Cluster]:
         running.kill()
 
 
-def free_port_block() -> int:
-    """The base of 100 loopback ports in which nothing listens."""
-    taken = {conn.laddr.port for conn in psutil.net_connections("tcp") if conn.laddr}
-    for base in range(21_000 + os.getpid() % 50 * 100, 32_000, 100):
-        if not taken & set(range(base, base + 100)) and _can_bind(base):
-            return base
-    raise AssertionError("no free block of ports")
-
-
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> None:
     """Polls until the condition holds."""
     until = time.monotonic() + deadline_s
@@ -143,12 +134,3 @@ def _status(url: str) -> int:
         return httpx.get(url, timeout=5).status_code
     except httpx.TransportError:
         return 0
-
-
-def _can_bind(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -7,12 +7,13 @@ import psutil
 
 from control_plane.contracts.deployment import Pool, PoolRole
 from tests.engine.chat import ask
-from tests.engine.cluster import Cluster, cluster, free_port_block, plan, request, wait_for
+from tests.engine.cluster import Cluster, cluster, plan, request, wait_for
+from tests.ports import claim_ports
 
 
 def test_an_aggregated_deployment_with_every_option_serves(tmp_path: Path) -> None:
     wanted = request(
-        tmp_path, free_port_block(), router={"mode": "round_robin", "session_affinity_ttl_s": 0, "migration_limit": 0},
+        tmp_path, claim_ports(), router={"mode": "round_robin", "session_affinity_ttl_s": 0, "migration_limit": 0},
         cache={"block_size": 32, "blocks_per_replica": 2048}, timing={"speedup_ratio": 5, "decode_speedup_ratio": 2},
         stop_grace_s=3)
     aggregated = wanted.deployments[0].model_copy(update={"pools": [Pool(role=PoolRole.AGGREGATED, replicas=1)]})
@@ -21,7 +22,7 @@ def test_an_aggregated_deployment_with_every_option_serves(tmp_path: Path) -> No
 
 
 def test_two_deployments_share_a_frontend_and_one_is_scaled_to_zero(tmp_path: Path) -> None:
-    wanted = request(tmp_path, free_port_block(), decode=1)
+    wanted = request(tmp_path, claim_ports(), decode=1)
     first = wanted.deployments[0]
     second = first.model_copy(update={"deployment_id": "other.glm", "model_id": "sim/other"})
     idle = first.model_copy(update={
@@ -33,7 +34,7 @@ def test_two_deployments_share_a_frontend_and_one_is_scaled_to_zero(tmp_path: Pa
 
 
 def test_two_clusters_side_by_side_stay_within_their_memory(tmp_path: Path) -> None:
-    first = request(tmp_path / "a", free_port_block())
+    first = request(tmp_path / "a", claim_ports(2))
     with cluster(first) as one:
         with cluster(request(tmp_path / "b", first.port_base + 100)) as two:
             rss_mib = sum(psutil.Process(process.pid).memory_info().rss >> 20
@@ -43,7 +44,7 @@ def test_two_clusters_side_by_side_stay_within_their_memory(tmp_path: Path) -> N
 
 
 def test_more_decode_workers_join_a_running_cluster(tmp_path: Path) -> None:
-    base = free_port_block()
+    base = claim_ports()
     with cluster(request(tmp_path, base, decode=1)) as running:
         before = dict(running.running)
         running.plan = plan(request(tmp_path, base, decode=2))

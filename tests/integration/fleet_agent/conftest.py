@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,36 +23,17 @@ from fleet_agent.drivers.local import LocalDriver
 from fleet_agent.drivers.plan import request_plan
 from fleet_agent.store import Store
 from tests.integration.fleet_agent.fake_control_plane import FakeControlPlane
+from tests.ports import claimed_ports
 from tests.unit.fleet_agent import examples
 
 PLAN_COMMAND = [sys.executable, "-I", "-S", str(Path(__file__).with_name("small_engine.py")), "plan"]
 AGENT_COMMAND = [str(Path(sys.executable).with_name("meridian")), "agent"]
-PORTS = 50
-FIRST_PORT, LAST_PORT = 21_000, 31_000
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port_base() -> int:
-    """The first of 50 loopback ports that nobody listens on."""
-    start = FIRST_PORT + (os.getpid() * 97 + time.monotonic_ns() // 1_000) % (LAST_PORT - FIRST_PORT) // PORTS * PORTS
-    for base in [*range(start, LAST_PORT, PORTS), *range(FIRST_PORT, start, PORTS)]:
-        if all(_is_free(base + offset) for offset in (0, 1, *range(10, PORTS))):
-            return base
-    raise AssertionError("no free ports")
 
 
 @pytest.fixture
-def port_base() -> int:
-    return free_port_base()
+def port_base() -> Iterator[int]:
+    with claimed_ports() as base:
+        yield base
 
 
 @dataclass

@@ -14,6 +14,7 @@ from tests.integration.fleet_agent import conftest
 from tests.integration.fleet_agent.conftest import AgentProcess, Engine
 from tests.integration.fleet_agent.fake_control_plane import FakeControlPlane
 from tests.integration.fleet_agent.test_agent_process import EVERY, get, phase
+from tests.ports import claimed_ports
 from tests.unit.fleet_agent import examples
 
 
@@ -35,7 +36,7 @@ class Serving:
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     tmp_path = tmp_path_factory.mktemp("serving")
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(conftest.small_engine(tmp_path / "engine", conftest.free_port_base()))
+        engine = stack.enter_context(conftest.small_engine(tmp_path / "engine", stack.enter_context(claimed_ports())))
         control_plane = stack.enter_context(conftest.fake_control_plane())
         agent = stack.enter_context(conftest.agent_process(tmp_path, engine, control_plane))
         control_plane.desired = examples.desired(1)

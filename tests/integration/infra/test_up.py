@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,8 @@ import pytest
 
 from infra.local import processes
 from infra.local.layout import open_layout
-from infra.local.ports import HOST, is_free
+from infra.local.ports import HOST
+from tests.ports import claimed_ports
 
 DEADLINE_S = 60.0
 
@@ -52,10 +53,9 @@ def stack_processes(state: Path) -> list[psutil.Process]:
 
 
 @pytest.fixture
-def port_base() -> int:
-    """A base whose first ports nobody uses, below those that the system hands out."""
-    bases = range(12_000, 30_000, 700)
-    return next(base for base in bases if all(is_free(base + offset) for offset in (0, 10, 20, 21)))
+def port_base() -> Iterator[int]:
+    with claimed_ports(3) as base:
+        yield base
 
 
 def test_a_taken_port_is_named(open_directory: Path, port_base: int) -> None:
