@@ -1,0 +1,14 @@
+"""Capacity samples, plans and the planner's own memory."""
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    pass
+
+
+def downgrade() -> None:
+    pass
