@@ -128,6 +128,7 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
         stored = store.load(known.control_plane_keys)
         if stored is not None:
             holder.take(stored)
+            metrics.snapshot_in_use(stored.version, stored.built_at_s)
             log.info("stored_snapshot_in_use", lineage=stored.lineage, version=stored.version)
     keyring = Keyring(link, KeyStore(state_dir / "keys.json"), clock, metrics, settings.key_cache_size,
                       settings.key_refresh_s)

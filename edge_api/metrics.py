@@ -8,6 +8,8 @@ from edge_api.tallies import Spread, Tally
 
 TTFT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
+TOKEN_GAP_BUCKETS_S = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
+
 SEAM_BUCKETS_S = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.5, 5.0, 10.0, 20.0, 30.0)
 
 
@@ -19,9 +21,12 @@ class Metrics:
         self.answers = Tally("meridian_edge_answers", "Answers on the hot path by HTTP status.", "status")
         self.ttft_s = Spread(
             "meridian_edge_first_byte_seconds", "From the request to the first byte of its answer.", TTFT_BUCKETS_S)
-        self.answered, self.first_byte = self.answers.add, self.ttft_s.add
-        self.registry.register(self.answers)
-        self.registry.register(self.ttft_s)
+        self.token_gap_s = Spread(
+            "meridian_edge_token_gap_seconds", "Mean time between two tokens of a stream that ended well.",
+            TOKEN_GAP_BUCKETS_S)
+        self.answered, self.first_byte, self.streamed = self.answers.add, self.ttft_s.add, self.token_gap_s.add
+        for figures in (self.answers, self.ttft_s, self.token_gap_s):
+            self.registry.register(figures)
         self._make_request_figures()
         self._make_routing_figures()
         self._make_metering_figures()
@@ -30,6 +35,11 @@ class Metrics:
     def text(self) -> bytes:
         """The exposition format."""
         return generate_latest(self.registry)
+
+    def snapshot_in_use(self, version: int, built_at_s: float) -> None:
+        """This edge routes by this snapshot from now on."""
+        self.snapshot_version.set(version)
+        self.snapshot_built_at_s.set(built_at_s)
 
     def upstream_failed(self, datacenter_id: str, kind: str) -> None:
         """An attempt in a datacenter failed."""
@@ -48,6 +58,10 @@ class Metrics:
         self.resumes.labels("resumed").inc()
         self.seam_gap_s.observe(gap_s)
 
+    def broken(self) -> None:
+        """An answer that had begun with 200 could not be finished."""
+        self.broken_answers.inc()
+
     def unsettled(self) -> None:
         """A usage record could not be written; its `open` frame stays."""
         self.unsettled_requests.inc()
@@ -55,6 +69,9 @@ class Metrics:
     def _make_request_figures(self) -> None:
         self.open_requests = Gauge(
             "meridian_edge_open_requests", "Requests open in a datacenter.", ["datacenter"], registry=self.registry)
+        self.broken_answers = Counter(
+            "meridian_edge_broken_answers_total", "Answers that began with 200 and ended with an error.",
+            registry=self.registry)
         self.key_lookups = Counter(
             "meridian_edge_key_lookups_total",
             "Look-ups of keys that were not cached: found, unknown, limited, away.", ["result"], registry=self.registry)
@@ -110,6 +127,10 @@ class Metrics:
         self.shipped_frames = Counter(
             "meridian_edge_shipped_frames_total", "Usage frames by the control plane's verdict.",
             ["verdict"], registry=self.registry)
+        self.all_shipped_at_s = Gauge(
+            "meridian_edge_all_shipped_timestamp_seconds",
+            "Unix time at which every usage record of this edge was last with the control plane.",
+            registry=self.registry)
         self.ship_failures = Counter(
             "meridian_edge_ship_failures_total", "Batches that were not stored.", registry=self.registry)
 

@@ -19,6 +19,7 @@ from edge_api.hot.usage import Counts, cost_of
 from edge_api.routing.table import RoutedModel
 from edge_api.tool_calls.verdict import Called
 
+OK = 200
 MICRO, MILLI = 1_000_000, 1_000  # times are told in milliseconds, to the microsecond
 
 log = structlog.get_logger()
@@ -102,6 +103,10 @@ class RequestJournal:
             log.error("usage_record_failed", request_id=str(self._request_id), error=str(error))
             self._services.metrics.unsettled()
         self._grant.settle(counts.prompt + counts.completion, cost.total_nusd)
+        if outcome is Outcome.UPSTREAM_LOST and http_status == OK:
+            self._services.metrics.broken()
+        elif ttft_s is not None and counts.completion > 1 and self._asked.streamed and outcome is Outcome.COMPLETED:
+            self._services.metrics.streamed((duration_s - ttft_s) / (counts.completion - 1))
         if finish_reason == TOOL_CALLS and outcome is Outcome.COMPLETED:
             fields = self._asked.fields
             offered = fields.tools if isinstance(fields, ChatFields) else None

@@ -75,6 +75,7 @@ class Shipper:
                 await asyncio.sleep(ids.jitter(backoff_s))
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
             else:
+                self._metrics.all_shipped_at_s.set(self._clock.time_s())
                 if backoff_s > FIRST_BACKOFF_S:
                     log.info("usage_shipped_again")
                 backoff_s = FIRST_BACKOFF_S

@@ -144,8 +144,7 @@ class SyncClient:
             return
         self._holder.take(snapshot)
         self._nack, self._refusals, self.problem = None, 0, ""
-        self._metrics.snapshot_version.set(snapshot.version)
-        self._metrics.snapshot_built_at_s.set(snapshot.built_at_s)
+        self._metrics.snapshot_in_use(snapshot.version, snapshot.built_at_s)
         log.info("snapshot_taken", lineage=snapshot.lineage, version=snapshot.version)
         try:
             await asyncio.to_thread(self._store.save, signed)
