@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_S = 5.0
 POOL_TIMEOUT_S = 5.0
 WAKEUP_CHANNEL = "meridian"
 PING = "SELECT 1"
-_AFTER_COMMIT = "after_commit"
+_AFTER_COMMIT, _BEFORE_COMMIT = "after_commit", "before_commit"
 
 
 class Base(DeclarativeBase):
@@ -84,6 +84,8 @@ class Database:
         """One transaction, READ COMMITTED: committed when the block ends well, rolled back when it does not."""
         async with self._sessions() as session, session.begin():
             yield session
+            for last in session.info.pop(_BEFORE_COMMIT, []):
+                await last(session)
         for hook in session.info.pop(_AFTER_COMMIT, []):
             hook()
 
@@ -116,6 +118,11 @@ class Database:
 def sqlstate(error: DBAPIError) -> str:
     """Postgres' five-character error code, empty if it gave none."""
     return str(getattr(error.orig, "sqlstate", None) or "")
+
+
+def before_commit(session: AsyncSession, work: Callable[[AsyncSession], Awaitable[None]]) -> None:
+    """Has `work` done as the last of this session's transaction, and not at all if the transaction fails before."""
+    session.info.setdefault(_BEFORE_COMMIT, []).append(work)
 
 
 def after_commit(session: AsyncSession, hook: Callable[[], None]) -> None:

@@ -20,6 +20,7 @@ from celery.beat import EmbeddedService, Scheduler, Service
 from prometheus_client import REGISTRY
 
 from control_plane import metrics
+from control_plane.audit import tasks as audit
 from control_plane.contracts import health, logs
 from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.db import Database
@@ -44,6 +45,7 @@ SCHEDULE_S = {
     "usage.rollup.catch_up": 600.0,
     "usage.partitions": 3_600.0,
     "identity.prune": 3_600.0,
+    "audit.verify": 86_400.0,
 }
 
 
@@ -122,6 +124,7 @@ def build_worker(settings: Settings, background: Background) -> Celery:
         "usage.rollup.catch_up": lambda _: usage.catch_up_rollups(db, clock),
         "usage.partitions": lambda _: usage.make_partitions(db, clock),
         "identity.prune": lambda _: identity.prune_enrolment_tokens(db, clock),
+        "audit.verify": lambda _: audit.verify_chain(db),
         "worker.heartbeat": lambda _: beat_heart(background.pulse, settings.heartbeat_file),
     }
     for name, work in works.items():

@@ -10,7 +10,8 @@ from control_plane.db import Base
 
 
 class AgentLease(Base):
-    """The right to drive a fleet. `epoch` only grows; `expires_at` is by the database's clock."""
+    """The right to drive a fleet. `epoch` only grows; `expires_at` is by the database's clock. `seen_*` is what the
+    agent last said that it has seen: higher than what is stored here, if this database is an older copy."""
 
     __tablename__ = "agent_lease"
 
@@ -22,6 +23,9 @@ class AgentLease(Base):
     release: Mapped[str]
     renewed_at: Mapped[datetime]
     expires_at: Mapped[datetime]
+    seen_lineage: Mapped[int] = mapped_column(server_default="0")
+    seen_epoch: Mapped[int] = mapped_column(server_default="0")
+    seen_generation: Mapped[int] = mapped_column(server_default="0")
 
     __table_args__ = (CheckConstraint("epoch > 0", name="epoch_positive"),)
 

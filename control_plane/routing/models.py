@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Boolean, CheckConstraint, ForeignKey
+from sqlalchemy import Boolean, CheckConstraint, ForeignKey, func
 from sqlalchemy.orm import Mapped, mapped_column
 
 from control_plane.db import Base
@@ -37,7 +37,8 @@ class RoutingSnapshot(Base):
 
 
 class Edge(Base):
-    """An edge as it last reported; `id` is its identity. `acked_*` is the snapshot that it uses."""
+    """An edge as it last reported; `id` is its identity. `acked_*` is the snapshot that it uses, `url` where operators
+    reach it, `overrides` what they told it there that is in force."""
 
     __tablename__ = "edge"
 
@@ -52,3 +53,20 @@ class Edge(Base):
     nack_error: Mapped[str | None]
     open_requests: Mapped[dict[str, Any]]
     last_seen_at: Mapped[datetime]
+    url: Mapped[str | None]
+    overrides: Mapped[list[dict[str, Any]]] = mapped_column(server_default="[]")
+
+
+class Recovery(Base):
+    """A lineage that an operator began after an older copy of the database took the place of this one; `body` is the
+    exact text of the order that `signature` covers."""
+
+    __tablename__ = "recovery"
+
+    lineage: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    reason: Mapped[str]
+    recovered_by: Mapped[str]
+    recovered_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    body: Mapped[str]
+    signature: Mapped[str]
+    key_id: Mapped[str]

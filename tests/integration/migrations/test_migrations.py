@@ -6,7 +6,10 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import migrations
+from control_plane.audit import service as audit
+from control_plane.audit.chain import Tip
 from control_plane.contracts import ids
+from control_plane.db import Database
 
 SEED = (
     "INSERT INTO team (id, slug, name) VALUES ('team_1', 'acme', 'Acme')",
@@ -17,7 +20,6 @@ SEED = (
     "INSERT INTO enrolment_token (digest, kind, subject, expires_at, spent_by, spent_at) "
     "VALUES ('d', 'edge', 'us-east-1', now(), 'edge_1', now())",
     "INSERT INTO operator_token (id, name, digest, scopes, expires_at) VALUES ('t', 'olga', 'd', '{admin}', now())",
-    "INSERT INTO audit_event (id, actor, action, target) VALUES ('a', 'olga', 'team.create', 'team:team_1')",
     "INSERT INTO price (version, model_id, input_usd, cached_input_usd, output_usd) VALUES ('pv_1', 'm', 1, 1, 1)",
     "INSERT INTO outbox (topic, key, payload) VALUES ('t', 'k', '{}')",
     "INSERT INTO usage_record (day, id, edge_id, team_id, key_id, model_id, datacenter_id, price_version, outcome, "
@@ -25,6 +27,9 @@ SEED = (
     "attempts, opened_at, duration_ms, finish_reason, body_sha) VALUES (current_date, gen_random_uuid(), 'edge_1', "
     "'team_1', 'key_1', 'm', 'dc', 'pv_1', 'completed', 'engine', true, 200, 1, 0, 1, 0, 1, '[]', now(), 1, 's', '')",
 )
+EVENT = "INSERT INTO audit_event (id, actor, action, target) VALUES ('a', 'olga', 'team.create', 'team:team_1')"
+CHAINED_EVENT = ("INSERT INTO audit_event (id, actor, action, target, seq, prev_hash, hash) "
+                 "VALUES ('a', 'olga', 'team.create', 'team:team_1', 1, '', '')")
 MONEY = (
     "INSERT INTO money_scope (scope, scope_id, team_id, mode) VALUES ('team', 'team_1', 'team_1', 'prepaid')",
     "INSERT INTO credit (id, team_id, amount_usd, reason, actor) VALUES ('credit_1', 'team_1', 5, 'test', 'olga')",
@@ -68,7 +73,7 @@ async def test_partitions_made_by_code_are_no_difference(database_url: str) -> N
 async def test_an_upgraded_database_with_data_goes_down_to_nothing_and_up_again(empty_database_url: str) -> None:
     await migrations.upgrade(empty_database_url)
     expected = await tables(empty_database_url)
-    await run(empty_database_url, *SEED)
+    await run(empty_database_url, *SEED, CHAINED_EVENT)
     await migrations.downgrade(empty_database_url, "base")
     assert (await tables(empty_database_url), await functions(empty_database_url)) == (set(), [])
     await migrations.upgrade(empty_database_url)
@@ -78,7 +83,7 @@ async def test_an_upgraded_database_with_data_goes_down_to_nothing_and_up_again(
 
 async def test_data_of_the_first_migration_survives_the_later_ones_both_ways(empty_database_url: str) -> None:
     await migrations.upgrade(empty_database_url, "0001")
-    await run(empty_database_url, *SEED)
+    await run(empty_database_url, *SEED, EVENT)
     await migrations.upgrade(empty_database_url)
     await migrations.downgrade(empty_database_url, "0001")
     await migrations.upgrade(empty_database_url)
@@ -102,7 +107,7 @@ async def test_what_older_records_cost_is_booked_when_money_comes(empty_database
 
 async def test_money_goes_down_and_up_again_on_data(empty_database_url: str) -> None:
     await migrations.upgrade(empty_database_url)
-    await run(empty_database_url, *SEED, *MONEY)
+    await run(empty_database_url, *SEED, CHAINED_EVENT, *MONEY)
     await migrations.downgrade(empty_database_url, "0002")
     assert await run(empty_database_url, "SELECT count(*) FROM usage_record, api_key, audit_event, price") == [(1,)]
     await migrations.upgrade(empty_database_url)
@@ -123,6 +128,22 @@ async def test_limits_go_down_and_up_again_on_data_and_a_grace_ends_with_them(em
     assert await run(empty_database_url, "SELECT id FROM api_key WHERE revoked_at IS NULL") == [("key_2",)]
     await migrations.upgrade(empty_database_url)
     await migrations.check(empty_database_url)
+
+
+async def test_what_was_noted_before_there_was_a_chain_is_chained_in_order_of_time(empty_database_url: str) -> None:
+    await migrations.upgrade(empty_database_url, "0006")
+    await run(empty_database_url, "INSERT INTO audit_event (id, at, actor, action, target, after) "
+              "SELECT 'event_' || name, timestamptz '2026-11-30' + interval '1 s' * at, 'olga', 'test.note', "
+              "'thing:1', '{\"share\": 1.0}' FROM (VALUES ('c', 1), ('a', 2), ('b', 2)) AS noted (name, at)")
+    await migrations.upgrade(empty_database_url)
+    assert await run(empty_database_url, "SELECT id FROM audit_event ORDER BY seq") == [
+        ("event_c",), ("event_a",), ("event_b",)]
+    db = Database(empty_database_url)
+    try:
+        view = await audit.verify(db, Tip(), 100)
+    finally:
+        await db.aclose()
+    assert (view.seq, view.is_complete, view.fault) == (3, True, None)
 
 
 async def test_upgrading_again_changes_nothing(database_url: str) -> None:

@@ -1,0 +1,1 @@
+"""Break-glass: the operators' keys that edges believe, and what edges were told with them while nobody was here."""
