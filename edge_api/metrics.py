@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from edge_api.tallies import Spread, Tally
 
+EXPECTED_STATUSES = (200, 429, 500, 502, 503, 504)
+
 TTFT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 TOKEN_GAP_BUCKETS_S = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
@@ -18,7 +20,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.answers = Tally("meridian_edge_answers", "Answers on the hot path by HTTP status.", "status")
+        self.answers = Tally(
+            "meridian_edge_answers", "Answers on the hot path by HTTP status; 499: the client left.", "status",
+            EXPECTED_STATUSES)
         self.ttft_s = Spread(
             "meridian_edge_first_byte_seconds", "From the request to the first byte of its answer.", TTFT_BUCKETS_S)
         self.token_gap_s = Spread(

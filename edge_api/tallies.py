@@ -4,7 +4,7 @@ A counter of prometheus_client takes a lock and looks its labels up each time: m
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -12,19 +12,22 @@ from prometheus_client.registry import Collector
 
 
 class Tally(Collector):
-    """Counts by one label."""
+    """Counts by one label. Those that are `expected` are told from the start, so that their first rise is seen."""
 
-    def __init__(self, name: str, documentation: str, label: str) -> None:
-        self._name, self._documentation, self._label = name, documentation, label
-        self.counts: dict[int, int] = {}
+    def __init__(self, name: str, documentation: str, label: str, expected: Iterable[int] = ()) -> None:
+        self._name, self._documentation, self.labels = name, documentation, (label,)
+        self.counts: dict[int, int] = dict.fromkeys(expected, 0)
 
     def add(self, value: int) -> None:
         """One more of `value`."""
         counts = self.counts
         counts[value] = counts.get(value, 0) + 1
 
+    def describe(self) -> list[CounterMetricFamily]:
+        return [CounterMetricFamily(self._name, self._documentation, labels=self.labels)]
+
     def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily(self._name, self._documentation, labels=[self._label])
+        family = CounterMetricFamily(self._name, self._documentation, labels=self.labels)
         for value, count in list(self.counts.items()):
             family.add_metric([str(value)], count)
         yield family
@@ -35,6 +38,7 @@ class Spread(Collector):
 
     def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
         self._name, self._documentation, self._bounds = name, documentation, bounds
+        self.labels: tuple[str, ...] = ()
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
@@ -42,6 +46,9 @@ class Spread(Collector):
         """One more value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def describe(self) -> list[HistogramMetricFamily]:
+        return [HistogramMetricFamily(self._name, self._documentation)]
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]

@@ -5,16 +5,17 @@ They are answered by a thread of their own, which only reads single attributes o
 a while. `/readyz` also says what is in the way to the control plane, which no fleet needs in order to serve.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from control_plane.contracts import health
 from control_plane.contracts.clock import Clock
+from control_plane.contracts.figures import families
 from fleet_agent.agent import Agent
+from fleet_agent.figures import samples
 
 STUCK_AFTER_S = 15.0
 
@@ -38,22 +39,8 @@ class Health(Collector):
         return self.agent.sync.problem if self.agent is not None else "not enrolled yet"
 
     def collect(self) -> Iterator[Metric]:
-        agent = self.agent
-        if agent is None:
-            return
-        processes, state = agent.driver.observe(), agent.executor.state
-        counts = Counter("ready" if p.is_ready else "running" if p.is_running else "absent" for p in processes)
-        by_state = GaugeMetricFamily("meridian_agent_processes", "Engine processes by state.", labels=["state"])
-        for name in ("ready", "running", "absent"):
-            by_state.add_metric([name], counts[name])
-        yield by_state
-        yield CounterMetricFamily(
-            "meridian_agent_restarts", "Engine processes that ended by themselves.", agent.driver.restarts)
-        yield GaugeMetricFamily("meridian_agent_epoch", "Highest lease epoch seen.", state.epoch)
-        yield GaugeMetricFamily("meridian_agent_generation", "Generation of the desired state.", state.generation)
-        if agent.sync.synced_at_s is not None:
-            age_s = self._clock.monotonic_s() - agent.sync.synced_at_s
-            yield GaugeMetricFamily("meridian_agent_sync_age_seconds", "Time since the last successful sync.", age_s)
+        if self.agent is not None:
+            yield from families(samples(self.agent, self._clock))
 
 
 def serve(host: str, port: int, board: Health) -> int:

@@ -1,0 +1,1 @@
+"""The alert rules and the dashboards, checked as Prometheus and Grafana would read them."""
