@@ -115,21 +115,21 @@ def without(holdings: Iterable[Holding], datacenter_id: str) -> list[Holding]:
     return [replace(one, serves=one.serves and one.datacenter_id != datacenter_id) for one in holdings]
 
 
-def _headroom(model_id: str, holdings: Sequence[Holding], peak: int | None,
-              reservations: Sequence[Reservation]) -> ModelHeadroom:
-    total = Need(EVERYWHERE, _ready(holdings), peak, sum(one.requests for one in reservations))
-    sets = sorted(_region_sets(reservations), key=lambda regions: (len(regions), sorted(regions)))
-    return ModelHeadroom(model_id, (total, *(Need(
-        regions, _ready([one for one in holdings if one.region_id in regions]), None,
-        sum(one.requests for one in reservations if one.regions and one.regions <= regions)) for regions in sets)))
-
-
-def _region_sets(reservations: Sequence[Reservation]) -> set[frozenset[str]]:
+def region_sets(reservations: Sequence[Reservation]) -> set[frozenset[str]]:
     """Every set that a reservation names, and every union of them: what is enough for each alone may not be for all."""
     found: set[frozenset[str]] = set()
     for named in {one.regions for one in reservations if one.regions}:
         found |= {named} | {named | other for other in found}
     return found
+
+
+def _headroom(model_id: str, holdings: Sequence[Holding], peak: int | None,
+              reservations: Sequence[Reservation]) -> ModelHeadroom:
+    total = Need(EVERYWHERE, _ready(holdings), peak, sum(one.requests for one in reservations))
+    sets = sorted(region_sets(reservations), key=lambda regions: (len(regions), sorted(regions)))
+    return ModelHeadroom(model_id, (total, *(Need(
+        regions, _ready([one for one in holdings if one.region_id in regions]), None,
+        sum(one.requests for one in reservations if one.regions and one.regions <= regions)) for regions in sets)))
 
 
 def _ready(holdings: Iterable[Holding]) -> int | None:
