@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from control_plane.contracts.operator import Problem
+from control_plane.contracts.problem import Problem
 
 log = structlog.get_logger()
 

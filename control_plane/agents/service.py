@@ -96,7 +96,7 @@ def _record(deployment: Deployment, report: ObservedDeployment) -> bool:
     moved = deployment.facts != facts
     deployment.phase = observe_phase(before or DeploymentPhase.PENDING, report.phase)
     deployment.observed_generation = report.observed_generation
-    deployment.inflight, deployment.queued = report.inflight, report.queued
+    deployment.inflight, deployment.queued, deployment.kv_usage = report.inflight, report.queued, report.kv_usage
     deployment.message = report.message
     deployment.facts = facts
     deployment.observed_at = func.clock_timestamp()

@@ -19,15 +19,15 @@ from control_plane.cli.invocation import Invocation, Output, command, flag
 from control_plane.cli.steps import in_words
 from control_plane.cli.waiting import check_outcome, follow
 from control_plane.contracts import ids
-from control_plane.contracts.operator import (
+from control_plane.contracts.operations import (
     OperationAnswer,
     OperationKind,
     OperationPlan,
     OperationRequest,
     OperationState,
     OperationView,
-    Problem,
 )
+from control_plane.contracts.problem import Problem
 
 app = typer.Typer(add_completion=False)
 
@@ -133,7 +133,7 @@ def plan_lines(plan: OperationPlan, forced: bool) -> list[Text]:
     """A plan in words: what is touched, what is done, and what then remains for each model."""
     open_requests = "not reported" if plan.open_requests is None else render.count(plan.open_requests)
     lines = [
-        Text.assemble(("Plan: ", "bold"), (f"{plan.kind} {plan.datacenter}", "bold"),
+        Text.assemble(("Plan: ", "bold"), (f"{plan.kind} {plan.subject}", "bold"),
                       (f"  (now {plan.traffic_state})", render.QUIET)),
         Text(f"  open requests  {open_requests}"),
     ]

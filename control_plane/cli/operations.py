@@ -14,7 +14,8 @@ from control_plane.cli.moves import GRACE_S, Yes
 from control_plane.cli.render import Cell, Column, Sheet
 from control_plane.cli.steps import in_words
 from control_plane.cli.waiting import FINAL, MARKS, check_outcome, follow, summary
-from control_plane.contracts.operator import OperationState, OperationView, Page, StepState
+from control_plane.contracts.operations import OperationState, OperationView, StepState
+from control_plane.contracts.operator import Page
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="See, follow and cancel operations.")
 
@@ -59,7 +60,7 @@ def cancel(cli: Invocation, operation_id: OperationId, yes: Yes = False) -> None
     with cli.client() as client:
         operation = client.get(f"{PATH}/{segment(operation_id)}", OperationView)
         if operation.state not in FINAL:
-            cli.confirm(f"Cancel the {operation.kind} of {operation.datacenter}?", yes)
+            cli.confirm(f"Cancel the {operation.kind} of {operation.subject}?", yes)
         operation = client.post(f"{PATH}/{segment(operation_id)}/cancel", None, OperationView)
     if cli.output is Output.TABLE:
         cli.out.print(summary(operation), highlight=False, soft_wrap=True)
@@ -68,9 +69,9 @@ def cancel(cli: Invocation, operation_id: OperationId, yes: Yes = False) -> None
 
 
 def list_sheet(operations: list[OperationView]) -> Sheet:
-    columns = [Column("OPERATION"), Column("KIND"), Column("DATACENTER"), Column("STATE"),
+    columns = [Column("OPERATION"), Column("KIND"), Column("OF"), Column("STATE"),
                Column("ORDERED", right=True)]
-    rows: list[list[Cell]] = [[operation.id, operation.kind, operation.datacenter, render.state(operation.state),
+    rows: list[list[Cell]] = [[operation.id, operation.kind, operation.subject, render.state(operation.state),
                                render.minute(operation.created_at)] for operation in operations]
     return Sheet(columns, rows, "No operations yet.")
 
@@ -79,7 +80,7 @@ def detail_sheet(operation: OperationView) -> Sheet:
     forced = " (forced)" if operation.forced else ""
     rows: list[list[Cell]] = [
         [operation.id, render.state(operation.state)],
-        ["what", f"{operation.kind} {operation.datacenter}{forced}"],
+        ["what", f"{operation.kind} {operation.subject}{forced}"],
         ["why", operation.reason],
         ["by", operation.requested_by],
         ["ordered", render.moment(operation.created_at)],

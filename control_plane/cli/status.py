@@ -10,15 +10,14 @@ from control_plane.cli.invocation import Invocation, command
 from control_plane.cli.render import Cell, Column, Sheet
 from control_plane.cli.steps import in_words
 from control_plane.contracts.deployment import PoolRole
+from control_plane.contracts.operations import OperationView, StepState
 from control_plane.contracts.operator import (
     Continuation,
     DatacenterStatus,
     DeploymentStatus,
     EdgeStatus,
     FleetStatus,
-    OperationView,
     StatusView,
-    StepState,
 )
 
 app = typer.Typer(add_completion=False)
@@ -92,8 +91,8 @@ def edge_sheet(edges: Iterable[EdgeStatus]) -> Sheet:
 
 
 def operations_sheet(operations: Iterable[OperationView]) -> Sheet:
-    columns = [Column("OPERATION"), Column("KIND"), Column("DATACENTER"), Column("NOW", loose=True)]
-    rows = [[operation.id, operation.kind, operation.datacenter, _now(operation)] for operation in operations]
+    columns = [Column("OPERATION"), Column("KIND"), Column("OF"), Column("NOW", loose=True)]
+    rows = [[operation.id, operation.kind, operation.subject, _now(operation)] for operation in operations]
     return Sheet(columns, rows, "No operation is under way.")
 
 

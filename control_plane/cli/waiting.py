@@ -16,7 +16,7 @@ from control_plane.cli.invocation import Invocation, Output
 from control_plane.cli.steps import in_words
 from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.contracts.ids import jitter
-from control_plane.contracts.operator import OperationState, OperationView, StepState, StepView
+from control_plane.contracts.operations import OperationState, OperationView, StepState, StepView
 
 POLL_S = 0.5
 FINAL = frozenset({OperationState.SUCCEEDED, OperationState.FAILED, OperationState.REFUSED, OperationState.CANCELLED})
@@ -58,7 +58,7 @@ def check_outcome(operation: OperationView) -> None:
     """
     if operation.state is not OperationState.SUCCEEDED:
         why = f": {operation.error}" if operation.error else ""
-        raise Unfinished(f"{operation.kind} of {operation.datacenter} ended {operation.state}{why}",
+        raise Unfinished(f"{operation.kind} of {operation.subject} ended {operation.state}{why}",
                          code=f"operation_{operation.state}")
 
 
@@ -76,7 +76,7 @@ def summary(operation: OperationView) -> Text:
     """The operation in one line."""
     took_s = (operation.finished_at - operation.created_at).total_seconds() if operation.finished_at else None
     after = f" in {render.span(took_s)}" if took_s is not None else ""
-    line = Text.assemble(f"{operation.kind} of {operation.datacenter} ", render.state(operation.state), after)
+    line = Text.assemble(f"{operation.kind} of {operation.subject} ", render.state(operation.state), after)
     return line.append(f"  {operation.id}", style=render.QUIET)
 
 

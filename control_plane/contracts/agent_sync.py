@@ -35,8 +35,8 @@ class ObservedPool(Wire):
 
 
 class ObservedDeployment(Wire):
-    """`inflight` and `queued` are requests inside the engine, null when they could not be read (null is not 0).
-    `message` says what is wrong, for people."""
+    """`inflight` and `queued` are requests inside the engine, and `kv_usage` is the fullest worker's share of its KV
+    cache in [0, 1]; null when they could not be read (null is not 0). `message` says what is wrong, for people."""
 
     deployment_id: Name
     observed_generation: Count
@@ -44,6 +44,7 @@ class ObservedDeployment(Wire):
     pools: list[ObservedPool] = Field(max_length=16)
     inflight: Count | None = None
     queued: Count | None = None
+    kv_usage: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     message: Note = ""
     facts: EngineFacts = EngineFacts()
 
@@ -59,20 +60,23 @@ class CommandState(StrEnum):
 
 
 class CommandKind(StrEnum):
-    """What a fleet may be told beside its desired state. `drain`: done when no request is left inside the engine."""
+    """What a fleet may be told beside its desired state. `drain`: done when no request is left inside the engine.
+    `probe`: done when its own frontend answered one request of the deployment's model with a token."""
 
     DRAIN = "drain"
+    PROBE = "probe"
 
 
 class Command(Wire):
     """An order to one fleet; `seq` grows per fleet and `epoch` is the lease it was issued under. `deadline_s` is what
-    is left of its time when it is sent."""
+    is left of its time when it is sent. `deployment_id` is empty when it is of the whole fleet."""
 
     id: str
     seq: int
     epoch: int
     kind: CommandKind
     deadline_s: float
+    deployment_id: str = ""
 
 
 class CommandAck(Wire):

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from control_plane.contracts.keys import LimitScope
 from control_plane.contracts.money import BillingMode, Interval
-from control_plane.contracts.operator import PRINTABLE
 from control_plane.contracts.pricing import Usd
+from control_plane.contracts.problem import PRINTABLE
 from control_plane.contracts.wire import Document, Wire
 
 MAX_USD = 1_000_000_000

@@ -16,11 +16,13 @@ class PoolRole(StrEnum):
 
 
 class Pool(Document):
-    """Replicas of one role; the control plane counts them, the engine starts them."""
+    """Replicas of one role; the control plane counts them, the engine starts them. `max_inflight` is how many requests
+    one replica holds well: what capacity is counted in. Null: nobody measured it."""
 
     role: PoolRole
     replicas: int = Field(ge=0, le=10_000)
     gpus_per_replica: int = Field(default=1, ge=0, le=1_024)
+    max_inflight: int | None = Field(default=None, ge=1, le=1_000_000)
 
 
 class ReasoningFacts(Wire):

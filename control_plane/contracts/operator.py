@@ -12,31 +12,20 @@ from pydantic import Field
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.keys import Scope
+from control_plane.contracts.operations import OperationView
 from control_plane.contracts.pricing import Usd
+from control_plane.contracts.problem import PRINTABLE
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.contracts.tenancy import Models, Regions
 from control_plane.contracts.wire import Document, Wire
 
 Item = TypeVar("Item")
 
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]+$"
-"""Text that operators see in their terminals: no control characters, which could rewrite what a terminal shows."""
-
-
 class Page(Wire, Generic[Item]):
     """One page of a list; `next_cursor` is null on the last."""
 
     data: list[Item]
     next_cursor: str | None = None
-
-
-class Problem(Wire):
-    """The body of every refusal: what is wrong, and what to do. `numbers` are what a safety rule counted."""
-
-    code: str
-    message: str
-    rule: str | None = None
-    numbers: dict[str, str] = Field(default_factory=dict)
 
 
 class OperatorScope(StrEnum):
@@ -127,97 +116,6 @@ class KeyCreated(KeyView):
     """`secret` is shown this once."""
 
     secret: str
-
-
-class OperationKind(StrEnum):
-    """What an operator may order."""
-
-    DRAIN = "drain"
-    RESTORE = "restore"
-
-
-class OperationState(StrEnum):
-    """How far an operation is; the last four never change again."""
-
-    PLANNED = "planned"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    REFUSED = "refused"
-    CANCELLED = "cancelled"
-
-
-class StepState(StrEnum):
-    """How far a step is."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-
-
-class OperationRequest(Document):
-    """`deadline_s` is how long open requests may finish. `dry_run` answers the plan and changes nothing.
-
-    The header `Idempotency-Key` makes a repeat answer the first operation again.
-    """
-
-    kind: OperationKind
-    datacenter: str
-    reason: str = Field(min_length=1, max_length=500, pattern=PRINTABLE)
-    deadline_s: float = Field(default=600.0, gt=0, le=86_400)
-    force: bool = False
-    dry_run: bool = False
-
-
-class OperationPlan(Wire):
-    """What an operation will do, before it does it. `remaining_datacenters` are those that serve each model once it is
-    over, a restored one included. Counts are null when nobody reported them; `open_requests` is what the edges reported
-    last, and that may be 4 s ago."""
-
-    kind: OperationKind
-    datacenter: str
-    traffic_state: TrafficState
-    steps: list[str]
-    models: list[str]
-    open_requests: int | None
-    remaining_datacenters: dict[str, list[str]]
-    refusal: Problem | None = None
-
-
-class StepView(Wire):
-    """A step; `detail` says in words what it waits for or what it found."""
-
-    seq: int
-    name: str
-    state: StepState
-    detail: str
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-class OperationView(Wire):
-    """An operation."""
-
-    id: str
-    kind: OperationKind
-    datacenter: str
-    state: OperationState
-    reason: str
-    requested_by: str
-    forced: bool
-    created_at: datetime
-    finished_at: datetime | None
-    deadline_at: datetime
-    error: str | None
-    steps: list[StepView]
-
-
-class OperationAnswer(Wire):
-    """The plan, and the operation unless it was a dry run or refused."""
-
-    plan: OperationPlan
-    operation: OperationView | None
 
 
 class PoolStatus(Wire):
@@ -353,14 +251,3 @@ class GenerationView(Wire):
     created_at: datetime
     duration_ms: float
     ttft_ms: float | None
-
-
-class AuditView(Wire):
-    """One audit event."""
-
-    id: str
-    at: datetime
-    actor: str
-    action: str
-    target: str
-    reason: str | None

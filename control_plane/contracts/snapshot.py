@@ -27,22 +27,27 @@ class TrafficState(StrEnum):
 
 
 class SnapshotDatacenter(Wire):
-    """`weight` is 0 (no new requests) to 10,000."""
+    """`weight` is 0 (no new requests) to 10,000. `evacuate`: streams that are open there go on elsewhere, as if it were
+    lost."""
 
     id: str
     region: str
     state: TrafficState
     weight: int
+    evacuate: bool = False
 
 
 class SnapshotRoute(Wire):
-    """One place where a model is served. `ingress_url` is the fleet's frontend, without `/v1`."""
+    """One place where a model is served. `ingress_url` is the fleet's frontend, without `/v1`. `share_permille` is its
+    part of the datacenter's weight for this model: 0 gets no new requests of it, 1,000 all of its weight, 2,000 twice.
+    """
 
     deployment_id: str
     fleet_id: str
     datacenter_id: str
     ingress_url: str
     engine: EngineFacts = EngineFacts()
+    share_permille: int = Field(default=1_000, ge=0, le=10_000)
 
 
 class ModelFeature(StrEnum):
@@ -81,14 +86,23 @@ class SnapshotModel(Wire):
     details: ModelDetails = ModelDetails()
 
 
+class OperatorKey(Wire):
+    """A key whose owner may override edges directly (`contracts.override`)."""
+
+    key_id: str
+    public_key: str
+    name: str
+
+
 class Snapshot(Wire):
-    """What edges route by."""
+    """What edges route by, and whom they take orders from while the control plane is away."""
 
     lineage: int
     version: int
     built_at_s: float
     datacenters: list[SnapshotDatacenter]
     models: list[SnapshotModel]
+    operator_keys: list[OperatorKey] = Field(default_factory=list)
 
 
 class SnapshotRefused(Exception):
@@ -149,7 +163,8 @@ def check_meaning(snapshot: Snapshot) -> None:
         for route in model.routes:
             if route.datacenter_id not in datacenters:
                 raise SnapshotRefused(f"model {model.id} is routed to an unknown datacenter {route.datacenter_id}")
-        routable = any(datacenters[route.datacenter_id].weight > 0 for route in model.routes)
+        routable = any(datacenters[route.datacenter_id].weight > 0 and route.share_permille > 0
+                       for route in model.routes)
         if not routable and not model.unroutable_reason:
             raise SnapshotRefused(f"model {model.id} has no routable datacenter and no reason for it")
 

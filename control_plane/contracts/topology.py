@@ -63,7 +63,8 @@ class DetailsDocument(Document):
 
 class ModelDocument(Document):
     """A model that the edge offers. `default_max_tokens` is asked of engines for a request that names no limit of its
-    own; without it such a request goes out as it is."""
+    own; without it such a request goes out as it is. No operation leaves it fewer than `min_datacenters` healthy
+    datacenters."""
 
     id: str = ModelId
     display_name: str
@@ -71,6 +72,7 @@ class ModelDocument(Document):
     context_window: int = Field(ge=1)
     max_output_tokens: int = Field(ge=1)
     default_max_tokens: int | None = Field(default=None, ge=1)
+    min_datacenters: int = Field(default=1, ge=1, le=100)
     price: PriceDocument
     details: DetailsDocument = DetailsDocument()
 

@@ -3,26 +3,27 @@
 Locks are taken in one order everywhere: datacenters by id, the operation, fleets, commands, the routing head.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.audit import service as audit
-from control_plane.contracts.operator import OperationKind, OperationState, StepState
+from control_plane.contracts.operations import OperationKind, OperationState, StepState
 from control_plane.contracts.signing import SigningKey
 from control_plane.operations import commands, machine, playbooks, repository, safety, scope
+from control_plane.operations.decision import Decision, Verdict
+from control_plane.operations.effects import apply_effects
+from control_plane.operations.facts import Facts, Memory, Pace
 from control_plane.operations.machine import OperationEvent, StepEvent
 from control_plane.operations.models import Operation, OperationStep
-from control_plane.operations.playbooks import Decision, Facts, Memory, Pace, Verdict
 from control_plane.operations.scope import Scope
-from control_plane.routing import publisher
 from control_plane.routing import repository as routing
-from control_plane.topology.service import move_traffic
 
 ENDING = {
     Verdict.FAIL: OperationEvent.FAIL,
     Verdict.REFUSE: OperationEvent.REFUSE,
 }
+BY_ITSELF = "meridian"
 
 
 async def advance(session: AsyncSession, key: SigningKey, operation_id: str, token: str, pace: Pace) -> bool:
@@ -37,19 +38,14 @@ async def advance(session: AsyncSession, key: SigningKey, operation_id: str, tok
     if operation.state is OperationState.PLANNED:
         operation.state = machine.move_operation(operation.state, OperationEvent.START)
     steps = (await repository.steps(session, [operation.id]))[operation.id]
-    step = next(step for step in steps if step.state is not StepState.DONE)
+    step = next(step for step in steps if step.state in (StepState.PENDING, StepState.RUNNING))
     if step.state is StepState.PENDING:
         step.state, step.started_at = machine.move_step(step.state, StepEvent.START), seen.now
     facts = await _facts(session, operation, step, seen, pace)
     decision = playbooks.decide(operation.kind, step.name, facts)
-    await _apply(session, operation, step, decision, facts, is_last=step is steps[-1])
-    if decision.moves:
-        place = seen.datacenters[operation.datacenter_id]
-        for event in decision.moves:
-            move_traffic(place, event, cause(operation.id), operation.reason)
-        await session.flush()
-        await publisher.publish(session, key, cause(operation.id))
-    return decision.verdict is Verdict.DONE and operation.state is OperationState.RUNNING
+    await apply_effects(session, key, operation, decision, seen)
+    await _conclude(session, operation, step, decision, facts, is_last=step is steps[-1])
+    return decision.verdict is Verdict.DONE and operation.state in machine.OPEN_OPERATIONS
 
 
 def cause(operation_id: str) -> str:
@@ -58,44 +54,77 @@ def cause(operation_id: str) -> str:
 
 
 async def close(session: AsyncSession, operation: Operation, event: OperationEvent, actor: str) -> None:
-    """Ends an operation: its orders are withdrawn, its lease is given up, and the log says so."""
+    """Ends an operation: its orders are withdrawn, its claims and its lease are given up, and the log says so."""
     finished_at = await repository.now(session)  # read first: a query flushes, and the row is only whole with all of it
     operation.state, operation.finished_at = machine.move_operation(operation.state, event), finished_at
     operation.lock_token = operation.lock_expires_at = None
+    operation.paused = operation.paused_by = operation.paused_at = None
     await commands.withdraw(session, operation.id)
+    await repository.release_claims(session, operation.id)
     audit.record(session, actor=actor, action=f"{operation.kind.value}.{operation.state.value}",
-                 target=f"datacenter:{operation.datacenter_id}", reason=operation.error,
-                 after={"operation": operation.id})
+                 target=target_of(operation), reason=operation.error, after={"operation": operation.id})
+
+
+def target_of(operation: Operation) -> str:
+    """What the audit log calls the thing that an operation is of."""
+    if operation.datacenter_id is not None:
+        return f"datacenter:{operation.datacenter_id}"
+    return f"model:{operation.arguments['model']}"
 
 
 async def _facts(session: AsyncSession, operation: Operation, step: OperationStep, seen: Scope, pace: Pace) -> Facts:
     violation = None
     if operation.kind is OperationKind.DRAIN and not operation.forced:
-        violation = safety.check_leaving(operation.datacenter_id, scope.providers(seen))
+        violation = safety.check_leaving(operation.datacenter_id or "", scope.providers(seen))
     snapshot = await routing.caused_by(session, cause(operation.id)) or await routing.head(session)
-    return Facts(
-        now_s=seen.now.timestamp(), deadline_s=operation.deadline_at.timestamp(), datacenter_id=operation.datacenter_id,
-        traffic_state=seen.datacenters[operation.datacenter_id].traffic_state, snapshot=snapshot,
-        edges=scope.edge_facts(seen.edges, operation.datacenter_id),
-        fleets=scope.fleet_facts(seen, operation, await repository.commands_of(session, operation.id)),
-        violation=violation, forced=operation.forced, memory=Memory(**step.memory), pace=pace)
+    ordered = await repository.commands_of(session, operation.id)
+    facts = Facts(
+        now_s=seen.now.timestamp(), deadline_s=operation.deadline_at.timestamp(), snapshot=snapshot,
+        edges=scope.edge_facts(seen.edges, operation.datacenter_id), violation=violation, forced=operation.forced,
+        memory=Memory(**step.memory), pace=pace, undo=operation.undo, order=scope.order_of(operation),
+        deployments=scope.deployment_facts(seen, operation, await repository.claims(session, operation.id), ordered))
+    if operation.datacenter_id is None:
+        return facts
+    place = seen.datacenters[operation.datacenter_id]
+    return replace(
+        facts, datacenter_id=place.id, traffic_state=place.traffic_state, ramp_percent=place.ramp_percent,
+        evacuate=place.evacuate, changed_at_s=place.changed_at.timestamp(),
+        fleets=scope.fleet_facts(seen, operation, ordered))
 
 
-async def _apply(session: AsyncSession, operation: Operation, step: OperationStep, decision: Decision, facts: Facts,
-                 is_last: bool) -> None:
+async def _conclude(session: AsyncSession, operation: Operation, step: OperationStep, decision: Decision, facts: Facts,
+                    is_last: bool) -> None:
+    """Writes the verdict down; the last step's, or a bad one, ends the operation."""
     step.detail = decision.detail
     if decision.verdict is Verdict.WAIT:
         step.memory = asdict(decision.memory)
-        if decision.order_drain:
-            await commands.issue(session, operation, [fleet.id for fleet in facts.fleets], operation.deadline_at)
         return
     finished = decision.verdict is Verdict.DONE
     step.state = machine.move_step(step.state, StepEvent.FINISH if finished else StepEvent.FAIL)
     step.finished_at = await repository.now(session)
     if finished and is_last:
-        await close(session, operation, OperationEvent.FINISH, "meridian")
-    if not finished:
+        await close(session, operation, OperationEvent.FINISH, BY_ITSELF)
+    if decision.verdict is Verdict.BACK:
+        operation.error = decision.detail
+        await turn_back(session, operation)
+    if decision.verdict in ENDING:
         operation.error = decision.detail
         if decision.verdict is Verdict.REFUSE and facts.violation:
             operation.rule, operation.numbers = facts.violation.rule, dict(facts.violation.numbers)
-        await close(session, operation, ENDING[decision.verdict], "meridian")
+        await close(session, operation, ENDING[decision.verdict], BY_ITSELF)
+
+
+async def turn_back(session: AsyncSession, operation: Operation) -> None:
+    """Begins to undo an operation: what it has not begun is skipped, and the steps that undo it are added."""
+    operation.state = machine.move_operation(operation.state, OperationEvent.TURN_BACK)
+    operation.paused = operation.paused_by = operation.paused_at = None
+    steps = (await repository.steps(session, [operation.id]))[operation.id]
+    for step in steps:
+        if step.state is StepState.PENDING:
+            step.state = machine.move_step(step.state, StepEvent.SKIP)
+    session.add_all(
+        OperationStep(operation_id=operation.id, seq=seq, name=name, state=StepState.PENDING, detail="", memory={})
+        for seq, name in enumerate(playbooks.PLAYBOOKS[operation.kind].back, start=len(steps) + 1))
+    audit.record(session, actor=BY_ITSELF, action=f"{operation.kind.value}.turn_back", target=target_of(operation),
+                 reason=operation.error, after={"operation": operation.id})
+    await session.flush()

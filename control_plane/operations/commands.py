@@ -1,16 +1,15 @@
 """Orders to fleets: issued by operations, handed over by the agent's sync, moved on by its acknowledgements."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.contracts import ids
 from control_plane.contracts.agent_sync import Command as Order
-from control_plane.contracts.agent_sync import CommandAck, CommandKind
+from control_plane.contracts.agent_sync import CommandAck
 from control_plane.db import notify
-from control_plane.operations import machine, repository
+from control_plane.operations import decision, machine, repository
 from control_plane.operations.models import Command, Operation
 from control_plane.topology.service import fleet_channel
 
@@ -25,8 +24,8 @@ async def report_arrived(session: AsyncSession) -> None:
 
 
 async def is_moved(session: AsyncSession, datacenter_id: str) -> bool:
-    """Whether an operation is under way in the datacenter."""
-    return await repository.open_operation(session, datacenter_id) is not None
+    """Whether an operation of the datacenter is under way."""
+    return bool(await repository.claimants(session, [f"datacenter:{datacenter_id}"]))
 
 
 async def announce(session: AsyncSession, fleet_ids: Sequence[str]) -> None:
@@ -35,16 +34,17 @@ async def announce(session: AsyncSession, fleet_ids: Sequence[str]) -> None:
         await notify(session, channel)
 
 
-async def issue(session: AsyncSession, operation: Operation, fleet_ids: Sequence[str], deadline_at: datetime) -> None:
-    """Orders each fleet to drain, once an operation; `fleet_ids` in order, because their rows get locked."""
-    ordered = {command.fleet_id for command in await repository.commands_of(session, operation.id)}
-    for fleet_id in fleet_ids:
-        if fleet_id not in ordered:
-            session.add(Command(
-                id=ids.new_id("cmd"), operation_id=operation.id, fleet_id=fleet_id,
-                seq=await repository.next_command_seq(session, fleet_id), kind=CommandKind.DRAIN,
-                status=machine.CommandStatus.ISSUED, deadline_at=deadline_at))
-            await notify(session, fleet_channel(fleet_id))
+async def issue(session: AsyncSession, operation: Operation, orders: Sequence[decision.Order]) -> None:
+    """Gives each order that the operation has not given before, by fleet in order, because their rows get locked."""
+    given = {decision.Order(one.kind, one.fleet_id, one.deployment_id, one.round)
+             for one in await repository.commands_of(session, operation.id)}
+    for order in sorted(set(orders) - given, key=lambda one: (one.fleet_id, one.kind, one.deployment_id, one.round)):
+        session.add(Command(
+            id=ids.new_id("cmd"), operation_id=operation.id, fleet_id=order.fleet_id,
+            seq=await repository.next_command_seq(session, order.fleet_id), kind=order.kind,
+            deployment_id=order.deployment_id, round=order.round, status=machine.CommandStatus.ISSUED,
+            deadline_at=operation.deadline_at))
+        await notify(session, fleet_channel(order.fleet_id))
     await session.flush()
 
 
@@ -57,7 +57,8 @@ async def hand_over(session: AsyncSession, fleet_id: str, epoch: int) -> tuple[l
         if command.epoch != epoch:
             command.epoch, are_new = epoch, True
         orders.append(Order(
-            id=command.id, seq=command.seq, epoch=epoch, kind=command.kind, deadline_s=max(left_s, 0.0)))
+            id=command.id, seq=command.seq, epoch=epoch, kind=command.kind, deadline_s=max(left_s, 0.0),
+            deployment_id=command.deployment_id))
     return orders, are_new
 
 

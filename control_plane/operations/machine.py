@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from control_plane.contracts.agent_sync import CommandState
-from control_plane.contracts.operator import OperationState, StepState
+from control_plane.contracts.operations import OperationState, StepState
 from control_plane.topology.states import IllegalTransition
 
 State = TypeVar("State", bound=StrEnum)
@@ -15,6 +15,9 @@ class OperationEvent(StrEnum):
     """What moves an operation."""
 
     START = "start"
+    PAUSE = "pause"
+    RESUME = "resume"
+    TURN_BACK = "turn_back"
     FINISH = "finish"
     FAIL = "fail"
     REFUSE = "refuse"
@@ -27,6 +30,7 @@ class StepEvent(StrEnum):
     START = "start"
     FINISH = "finish"
     FAIL = "fail"
+    SKIP = "skip"
 
 
 class CommandStatus(StrEnum):
@@ -45,19 +49,29 @@ OPERATION_MOVES: dict[tuple[OperationState, OperationEvent], OperationState] = {
     (OperationState.PLANNED, OperationEvent.START): OperationState.RUNNING,
     (OperationState.PLANNED, OperationEvent.REFUSE): OperationState.REFUSED,
     (OperationState.PLANNED, OperationEvent.CANCEL): OperationState.CANCELLED,
+    (OperationState.PLANNED, OperationEvent.PAUSE): OperationState.PAUSED,
+    (OperationState.RUNNING, OperationEvent.PAUSE): OperationState.PAUSED,
+    (OperationState.RUNNING, OperationEvent.TURN_BACK): OperationState.ROLLING_BACK,
     (OperationState.RUNNING, OperationEvent.FINISH): OperationState.SUCCEEDED,
     (OperationState.RUNNING, OperationEvent.FAIL): OperationState.FAILED,
     (OperationState.RUNNING, OperationEvent.REFUSE): OperationState.REFUSED,
     (OperationState.RUNNING, OperationEvent.CANCEL): OperationState.CANCELLED,
+    (OperationState.PAUSED, OperationEvent.RESUME): OperationState.RUNNING,
+    (OperationState.PAUSED, OperationEvent.TURN_BACK): OperationState.ROLLING_BACK,
+    (OperationState.PAUSED, OperationEvent.FAIL): OperationState.FAILED,
+    (OperationState.PAUSED, OperationEvent.CANCEL): OperationState.CANCELLED,
+    (OperationState.ROLLING_BACK, OperationEvent.FINISH): OperationState.ROLLED_BACK,
+    (OperationState.ROLLING_BACK, OperationEvent.FAIL): OperationState.FAILED,
 }
 
 STEP_MOVES: dict[tuple[StepState, StepEvent], StepState] = {
     (StepState.PENDING, StepEvent.START): StepState.RUNNING,
     (StepState.RUNNING, StepEvent.FINISH): StepState.DONE,
     (StepState.RUNNING, StepEvent.FAIL): StepState.FAILED,
+    (StepState.PENDING, StepEvent.SKIP): StepState.SKIPPED,
 }
 
-OPEN_OPERATIONS = (OperationState.PLANNED, OperationState.RUNNING)
+OPEN_OPERATIONS = (OperationState.PLANNED, OperationState.RUNNING, OperationState.PAUSED, OperationState.ROLLING_BACK)
 OPEN_COMMANDS = (CommandStatus.ISSUED, CommandStatus.ACCEPTED)
 
 

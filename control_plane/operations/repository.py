@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.agents.models import AgentLease, FleetView
-from control_plane.contracts.operator import OperationState
+from control_plane.contracts.operations import OperationState
 from control_plane.operations.machine import OPEN_COMMANDS, OPEN_OPERATIONS
-from control_plane.operations.models import Command, Operation, OperationStep
-from control_plane.topology.models import Deployment, Fleet, Pool
+from control_plane.operations.models import Automation, Command, Operation, OperationClaim, OperationStep
+from control_plane.topology.models import Deployment, Fleet
 
 
 async def now(session: AsyncSession) -> datetime:
@@ -30,15 +30,26 @@ async def lock_operation(session: AsyncSession, operation_id: str) -> Operation 
 
 
 async def open_operations(session: AsyncSession) -> Sequence[Operation]:
-    """All that are under way; there is at most one a datacenter."""
+    """All that are under way."""
     return (await session.execute(select(Operation).where(Operation.state.in_(OPEN_OPERATIONS)).order_by(
         Operation.id).execution_options(populate_existing=True))).scalars().all()
 
 
-async def open_operation(session: AsyncSession, datacenter_id: str) -> Operation | None:
-    """The one that is under way in a datacenter."""
-    return (await session.execute(select(Operation).where(
-        Operation.state.in_(OPEN_OPERATIONS), Operation.datacenter_id == datacenter_id))).scalar_one_or_none()
+async def claimants(session: AsyncSession, resources: Sequence[str]) -> Sequence[Operation]:
+    """The open operations that have one of the resources to themselves, the oldest first."""
+    held = select(OperationClaim.operation_id).where(OperationClaim.resource.in_(resources))
+    query = select(Operation).where(Operation.id.in_(held)).order_by(Operation.id)
+    return (await session.execute(query)).scalars().all()
+
+
+async def release_claims(session: AsyncSession, operation_id: str) -> None:
+    await session.execute(delete(OperationClaim).where(OperationClaim.operation_id == operation_id))
+
+
+async def automation(session: AsyncSession, lock: bool = False) -> Automation:
+    """The row that says whether automation stands still."""
+    query = select(Automation).execution_options(populate_existing=True)
+    return (await session.execute(query.with_for_update() if lock else query)).scalar_one()
 
 
 async def has_open(session: AsyncSession) -> bool:
@@ -95,7 +106,8 @@ async def next_command_seq(session: AsyncSession, fleet_id: str) -> int:
 
 
 async def commands_of(session: AsyncSession, operation_id: str, lock: bool = False) -> Sequence[Command]:
-    query = select(Command).where(Command.operation_id == operation_id).order_by(Command.fleet_id)
+    query = select(Command).where(Command.operation_id == operation_id).order_by(
+        Command.fleet_id, Command.seq)
     if lock:
         query = query.with_for_update(key_share=True)
     return (await session.execute(query.execution_options(populate_existing=True))).scalars().all()
@@ -128,10 +140,13 @@ async def fleets(session: AsyncSession) -> Sequence[tuple[str, str, bool, dateti
     return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
-async def deployments(session: AsyncSession) -> Sequence[tuple[Deployment, int]]:
-    """Every deployment as it is now, with the replicas that it shall have."""
-    wanted = select(func.coalesce(func.sum(Pool.replicas), 0)).where(
-        Pool.deployment_id == Deployment.id).correlate(Deployment).scalar_subquery()
-    rows = (await session.execute(select(Deployment, wanted).order_by(Deployment.id).execution_options(
-        populate_existing=True))).all()
-    return [(row[0], int(row[1])) for row in rows]
+async def deployments(session: AsyncSession) -> Sequence[Deployment]:
+    """Every deployment as it is now."""
+    return (await session.execute(select(Deployment).order_by(Deployment.id).execution_options(
+        populate_existing=True))).scalars().all()
+
+
+async def claims(session: AsyncSession, operation_id: str) -> Sequence[str]:
+    """What an open operation has to itself."""
+    return (await session.execute(select(OperationClaim.resource).where(
+        OperationClaim.operation_id == operation_id).order_by(OperationClaim.resource))).scalars().all()

@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Response
 
 from control_plane.context import Context
-from control_plane.contracts.operator import OperationAnswer, OperationRequest, OperationState, OperationView, Page
+from control_plane.contracts.operations import OperationAnswer, OperationRequest, OperationState, OperationView
+from control_plane.contracts.operator import Page
 from control_plane.identity.guards import Operator, Reader
 from control_plane.operations import service
 from control_plane.paging import Paged

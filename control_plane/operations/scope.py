@@ -1,24 +1,26 @@
 """What operations look at, read in one transaction: datacenters, who serves what in them, and who was heard from."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from control_plane.contracts.agent_sync import DeploymentPhase
-from control_plane.contracts.operator import OperationKind
+from control_plane.contracts import deployment as contract
+from control_plane.contracts.agent_sync import CommandKind, DeploymentPhase
+from control_plane.contracts.operations import OperationKind, RolloutOrder, ShiftOrder
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations import repository
+from control_plane.operations.facts import DeploymentFacts, EdgeFacts, FleetFacts, ProbeFacts
 from control_plane.operations.models import Command, Operation
-from control_plane.operations.playbooks import EdgeFacts, FleetFacts
 from control_plane.operations.safety import Provider
 from control_plane.routing import repository as routing
 from control_plane.routing.models import Edge
 from control_plane.topology import repository as topology
-from control_plane.topology.models import Datacenter, Deployment
-from control_plane.topology.states import ROUTABLE
+from control_plane.topology.models import Datacenter, Deployment, Pool
+from control_plane.topology.states import ROUTABLE, effective_weight
 
+LEAVING = frozenset({OperationKind.DRAIN, OperationKind.FAILOVER})
 WITHOUT_REQUESTS = (DeploymentPhase.PENDING, DeploymentPhase.GONE)
 
 
@@ -34,15 +36,20 @@ class FleetRow:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentRow:
-    """A deployment, and the replicas that it shall have."""
+    """A deployment, and its pools."""
 
     row: Deployment
-    replicas: int
+    pools: tuple[Pool, ...]
+
+    @property
+    def replicas(self) -> int:
+        """Those that it shall have."""
+        return sum(pool.replicas for pool in self.pools)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Everything as of `now`. `leaving` are the datacenters that an open drain takes away."""
+    """Everything as of `now`. `leaving` are the datacenters that an open drain or failover takes away."""
 
     now: datetime
     datacenters: dict[str, Datacenter]
@@ -64,14 +71,18 @@ class Scope:
 async def read_locked(session: AsyncSession) -> Scope:
     """The scope, with every datacenter held in id order: what is decided by it stays true until the commit."""
     datacenters = await topology.lock_datacenters(session)
+    pools: dict[str, list[Pool]] = {}
+    for pool in await topology.pools(session):
+        pools.setdefault(pool.deployment_id, []).append(pool)
     return Scope(
         now=await repository.now(session),
         datacenters=datacenters,
         fleets=tuple(FleetRow(*row) for row in await repository.fleets(session)),
-        deployments=tuple(DeploymentRow(*row) for row in await repository.deployments(session)),
+        deployments=tuple(DeploymentRow(row, tuple(pools.get(row.id, ())))
+                          for row in await repository.deployments(session)),
         edges=tuple(await routing.edges(session)),
         leaving=frozenset(one.datacenter_id for one in await repository.open_operations(session)
-                          if one.kind is OperationKind.DRAIN))
+                          if one.kind in LEAVING and one.datacenter_id is not None))
 
 
 def providers(scope: Scope) -> dict[str, list[Provider]]:
@@ -92,21 +103,56 @@ def providers(scope: Scope) -> dict[str, list[Provider]]:
     return found
 
 
-def edge_facts(edges: Sequence[Edge], datacenter_id: str) -> tuple[EdgeFacts, ...]:
+def edge_facts(edges: Sequence[Edge], datacenter_id: str | None) -> tuple[EdgeFacts, ...]:
     """What edges said of a datacenter."""
     return tuple(EdgeFacts(
         id=edge.id, seen_at_s=edge.last_seen_at.timestamp(), acked=(edge.acked_lineage, edge.acked_version),
-        nack=edge.nack_error, open_requests=int(edge.open_requests.get(datacenter_id, 0))) for edge in edges)
+        nack=edge.nack_error, open_requests=int(edge.open_requests.get(datacenter_id or "", 0))) for edge in edges)
 
 
 def fleet_facts(scope: Scope, operation: Operation, commands: Sequence[Command]) -> tuple[FleetFacts, ...]:
     """What the agents of the operation's datacenter said."""
-    ordered = {command.fleet_id: command.status for command in commands}
+    ordered = {command.fleet_id: command.status for command in commands if command.kind is CommandKind.DRAIN}
     return tuple(FleetFacts(
         id=fleet.id, lease_live=fleet.lease_live,
         observed_at_s=fleet.observed_at.timestamp() if fleet.observed_at else None,
         inflight=_inflight(scope, fleet.id), unready=_unready(scope, fleet.id, operation.forced),
-        command=ordered.get(fleet.id)) for fleet in scope.fleets_in(operation.datacenter_id))
+        command=ordered.get(fleet.id)) for fleet in scope.fleets_in(operation.datacenter_id or ""))
+
+
+def order_of(operation: Operation) -> ShiftOrder | RolloutOrder | None:
+    """What a shift or rollout was asked to do."""
+    if operation.kind is OperationKind.SHIFT:
+        return ShiftOrder(**operation.arguments)
+    return RolloutOrder(**operation.arguments) if operation.kind is OperationKind.ROLLOUT else None
+
+
+def deployment_facts(scope: Scope, operation: Operation, claimed: Sequence[str],
+                     commands: Sequence[Command]) -> tuple[DeploymentFacts, ...]:
+    """The deployments that a shift or rollout is of, in the order of their ids."""
+    if operation.datacenter_id is not None:
+        return ()
+    fleets = {fleet.id: fleet for fleet in scope.fleets}
+    return tuple(_deployment_facts(scope, one, fleets[one.row.fleet_id], commands)
+                 for one in scope.deployments if f"deployment:{one.row.id}" in claimed)
+
+
+def _deployment_facts(scope: Scope, one: DeploymentRow, fleet: FleetRow,
+                      commands: Sequence[Command]) -> DeploymentFacts:
+    row, place = one.row, scope.datacenters[fleet.datacenter_id]
+    probes = [command for command in commands
+              if command.kind is CommandKind.PROBE and command.deployment_id == row.id]
+    newest = max(probes, key=lambda command: command.round, default=None)
+    unread = row.inflight is None or row.queued is None
+    return DeploymentFacts(
+        id=row.id, model_id=row.model_id, fleet_id=row.fleet_id, datacenter_id=place.id,
+        weight=effective_weight(place.traffic_state, place.weight, place.ramp_percent),
+        share_permille=row.share_permille, generation=row.generation, observed_generation=row.observed_generation,
+        phase=row.phase, load=None if unread else (row.inflight or 0) + (row.queued or 0),
+        lease_live=fleet.lease_live, unready=_fault(one, {DeploymentPhase.READY}), engine=row.engine,
+        pools=tuple(contract.Pool(role=pool.role, replicas=pool.replicas, gpus_per_replica=pool.gpus_per_replica,
+                                  max_inflight=pool.max_inflight) for pool in one.pools),
+        probe=ProbeFacts(newest.round, newest.status, newest.result) if newest else None)
 
 
 def _of(scope: Scope, fleet_id: str) -> list[DeploymentRow]:
@@ -125,9 +171,15 @@ def _inflight(scope: Scope, fleet_id: str) -> int | None:
 def _unready(scope: Scope, fleet_id: str, forced: bool) -> str:
     """Which deployments are not ready at their generation, in words; force lets degraded ones pass."""
     enough = ROUTABLE if forced else {DeploymentPhase.READY}
-    wanted = [one for one in _of(scope, fleet_id) if one.replicas > 0]
-    return ", ".join(
-        f"{one.row.id} is {one.row.phase.value if one.row.phase else 'never observed'}"
-        + (f" at generation {one.row.observed_generation} of {one.row.generation}" if one.row.phase else "")
-        for one in wanted
-        if one.row.phase not in enough or (one.row.observed_generation or 0) < one.row.generation)
+    faults = [_fault(one, enough) for one in _of(scope, fleet_id) if one.replicas > 0]
+    return ", ".join(fault for fault in faults if fault)
+
+
+def _fault(one: DeploymentRow, enough: Collection[DeploymentPhase]) -> str:
+    """Why a deployment is not ready at its generation, in words; empty when it is."""
+    row = one.row
+    if row.phase in enough and (row.observed_generation or 0) >= row.generation:
+        return ""
+    if row.phase is None:
+        return f"{row.id} is never observed"
+    return f"{row.id} is {row.phase.value} at generation {row.observed_generation} of {row.generation}"

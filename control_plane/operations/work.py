@@ -9,7 +9,7 @@ from control_plane.context import AppContext
 from control_plane.operations import repository
 from control_plane.operations.advance import advance
 from control_plane.operations.commands import OPERATIONS_CHANNEL
-from control_plane.operations.playbooks import Pace
+from control_plane.operations.facts import Pace
 
 LEASE_S = 5.0
 MAX_LEASED = 16

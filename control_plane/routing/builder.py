@@ -9,6 +9,7 @@ from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.pricing import Price
 from control_plane.contracts.snapshot import (
     ModelDetails,
+    OperatorKey,
     Snapshot,
     SnapshotDatacenter,
     SnapshotModel,
@@ -20,12 +21,14 @@ from control_plane.topology.states import ROUTABLE, effective_weight
 
 @dataclass(frozen=True, slots=True)
 class DatacenterFacts:
-    """A datacenter; `weight` is its share while active."""
+    """A datacenter; `weight` is its share while active, `ramp_percent` what it gets of that on its way out or back."""
 
     id: str
     region: str
     state: TrafficState
     weight: int
+    ramp_percent: int = 0
+    evacuate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class DeploymentFacts:
     phase: DeploymentPhase | None
     replicas: int
     engine: EngineFacts = field(default_factory=EngineFacts)
+    share_permille: int = 1_000
 
     @property
     def routable(self) -> bool:
@@ -68,6 +72,7 @@ class RoutingFacts:
     datacenters: tuple[DatacenterFacts, ...]
     models: tuple[ModelFacts, ...]
     deployments: tuple[DeploymentFacts, ...]
+    operator_keys: tuple[OperatorKey, ...] = ()
 
 
 def build(facts: RoutingFacts, lineage: int, version: int, built_at_s: float) -> Snapshot:
@@ -76,10 +81,12 @@ def build(facts: RoutingFacts, lineage: int, version: int, built_at_s: float) ->
     datacenters = {datacenter.id: datacenter for datacenter in facts.datacenters}
     return Snapshot(
         lineage=lineage, version=version, built_at_s=built_at_s,
-        datacenters=[SnapshotDatacenter(id=place.id, region=place.region, state=place.state, weight=_weight(place))
+        datacenters=[SnapshotDatacenter(id=place.id, region=place.region, state=place.state, weight=_weight(place),
+                                        evacuate=place.evacuate)
                      for place in sorted(facts.datacenters, key=lambda place: place.id)],
         models=[_model(model, facts.deployments, datacenters)
-                for model in sorted(facts.models, key=lambda model: model.id)])
+                for model in sorted(facts.models, key=lambda model: model.id)],
+        operator_keys=sorted(facts.operator_keys, key=lambda key: key.key_id))
 
 
 def content_digest(snapshot: Snapshot) -> str:
@@ -89,19 +96,20 @@ def content_digest(snapshot: Snapshot) -> str:
 
 
 def _weight(datacenter: DatacenterFacts) -> int:
-    return effective_weight(datacenter.state, datacenter.weight)
+    return effective_weight(datacenter.state, datacenter.weight, datacenter.ramp_percent)
 
 
 def _model(model: ModelFacts, deployments: tuple[DeploymentFacts, ...],
            datacenters: dict[str, DatacenterFacts]) -> SnapshotModel:
     mine = sorted((place for place in deployments if place.model_id == model.id), key=lambda place: place.id)
     routes = [place for place in mine if place.routable]
-    served = any(_weight(datacenters[route.datacenter_id]) > 0 for route in routes)
+    served = any(_weight(datacenters[route.datacenter_id]) > 0 and route.share_permille for route in routes)
     return SnapshotModel(
         id=model.id, display_name=model.display_name, created_s=model.created_s, owned_by=model.owned_by,
         context_window=model.context_window, max_output_tokens=model.max_output_tokens, price=model.price,
         routes=[SnapshotRoute(deployment_id=route.id, fleet_id=route.fleet_id, datacenter_id=route.datacenter_id,
-                              ingress_url=route.ingress_url, engine=_engine(route)) for route in routes],
+                              ingress_url=route.ingress_url, engine=_engine(route),
+                              share_permille=route.share_permille) for route in routes],
         unroutable_reason=None if served else _reason(mine, datacenters),
         default_max_tokens=model.default_max_tokens, details=model.details)
 
@@ -136,4 +144,6 @@ def _fault(deployment: DeploymentFacts, datacenter: DatacenterFacts) -> str:
         return "never observed"
     if deployment.phase not in ROUTABLE:
         return deployment.phase.value
+    if not deployment.share_permille:
+        return "its traffic is shifted away"
     return f"{datacenter.id} is {datacenter.state.value}"

@@ -5,8 +5,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from control_plane.billing.service import prices_of
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.signing import SigningKey
-from control_plane.contracts.snapshot import ModelDetails, SignedSnapshot, check_meaning
+from control_plane.contracts.snapshot import ModelDetails, OperatorKey, SignedSnapshot, check_meaning
 from control_plane.db import database_time, notify
+from control_plane.override import repository as overrides
 from control_plane.routing import builder, repository
 from control_plane.routing.builder import DatacenterFacts, DeploymentFacts, ModelFacts, RoutingFacts
 from control_plane.routing.models import RoutingSnapshot
@@ -43,7 +44,8 @@ async def _facts(session: AsyncSession) -> RoutingFacts:
     rows = await topology.routing_rows(session)
     prices = await prices_of(session, [row.price_version for row in rows["models"]])
     return RoutingFacts(
-        datacenters=tuple(DatacenterFacts(row.id, row.region_id, row.traffic_state, row.weight)
+        datacenters=tuple(DatacenterFacts(row.id, row.region_id, row.traffic_state, row.weight, row.ramp_percent,
+                                          row.evacuate)
                           for row in rows["datacenters"]),
         models=tuple(ModelFacts(
             row.id, row.display_name, int(row.created_at.timestamp()), row.owned_by, row.context_window,
@@ -51,4 +53,6 @@ async def _facts(session: AsyncSession) -> RoutingFacts:
             ModelDetails(**row.details)) for row in rows["models"]),
         deployments=tuple(DeploymentFacts(
             row.id, row.model_id, row.fleet_id, row.datacenter_id, row.ingress_url, row.phase, int(row.replicas),
-            EngineFacts(**row.facts)) for row in rows["deployments"]))
+            EngineFacts(**row.facts), row.share_permille) for row in rows["deployments"]),
+        operator_keys=tuple(OperatorKey(key_id=key.key_id, public_key=key.public_key, name=key.name)
+                            for key in await overrides.living_keys(session)))

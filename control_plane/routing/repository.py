@@ -55,6 +55,19 @@ async def store_edge(session: AsyncSession, values: dict[str, Any]) -> None:
     await session.execute(insert(Edge).values(**row).on_conflict_do_update(index_elements=["id"], set_=changed))
 
 
+async def edge(session: AsyncSession, edge_id: str) -> Edge | None:
+    """What an edge reported last."""
+    return await session.get(Edge, edge_id)
+
+
+async def ages_s(session: AsyncSession, lineage: int, after: int, until: int, limit: int) -> Sequence[float]:
+    """How many seconds ago each version after `after` and up to `until` was made, the newest first."""
+    age_s = func.extract("epoch", func.clock_timestamp() - RoutingSnapshot.built_at)
+    return [float(age_s) for age_s in (await session.execute(select(age_s).where(
+        RoutingSnapshot.lineage == lineage, RoutingSnapshot.version > after, RoutingSnapshot.version <= until,
+    ).order_by(RoutingSnapshot.version.desc()).limit(limit))).scalars()]
+
+
 async def live_edges(session: AsyncSession, within: timedelta) -> int:
     """How many enrolled edges were heard from of late."""
     return (await session.execute(

@@ -17,7 +17,7 @@ from control_plane.topology import document as document_rules
 from control_plane.topology import repository
 from control_plane.topology.document import Stored
 from control_plane.topology.models import Datacenter, Deployment, Fleet, Model, Pool, Region
-from control_plane.topology.service import fleet_channel, touch
+from control_plane.topology.service import fleet_channel, replace_pools, touch
 
 MAX_FAULTS_SHOWN = 10
 
@@ -99,6 +99,7 @@ async def _apply_models(session: AsyncSession, wanted: Sequence[documents.ModelD
         await ensure_price(session, one.id, one.price)
         facts = {"display_name": one.display_name, "owned_by": one.owned_by, "context_window": one.context_window,
                  "max_output_tokens": one.max_output_tokens, "default_max_tokens": one.default_max_tokens,
+                 "min_datacenters": one.min_datacenters,
                  "price_version": one.price.version,
                  "details": one.details.model_dump(mode="json", exclude_defaults=True)}
         model = rows.models.get(one.id)
@@ -123,7 +124,7 @@ async def _apply_deployments(session: AsyncSession, wanted: Sequence[documents.D
         elif deployment.engine == one.engine and _same_pools(pools, one.pools):
             continue
         deployment.engine = one.engine
-        await _replace_pools(session, pools, one)
+        await replace_pools(session, one.id, pools, one.pools)
         rows.renewed[one.id] = deployment
 
 
@@ -137,21 +138,6 @@ async def _reissue(session: AsyncSession, rows: Rows) -> list[str]:
             fleet.generation += 1
             await notify(session, fleet_channel(fleet.id))
     return [f"deployment:{deployment_id}" for deployment_id in rows.renewed]
-
-
-async def _replace_pools(session: AsyncSession, before: Sequence[Pool], one: documents.DeploymentDocument) -> None:
-    """Changes pools in place, so that what was observed of a role stays."""
-    stored = {pool.role: pool for pool in before}
-    for wanted in one.pools:
-        facts = {"replicas": wanted.replicas, "gpus_per_replica": wanted.gpus_per_replica}
-        if wanted.role in stored:
-            _assign(stored[wanted.role], facts)
-        else:
-            session.add(Pool(deployment_id=one.id, role=wanted.role, **facts))
-    kept = {wanted.role for wanted in one.pools}
-    for pool in before:
-        if pool.role not in kept:
-            await session.delete(pool)
 
 
 async def _load(session: AsyncSession, lock: bool = True) -> Rows:
@@ -175,7 +161,7 @@ def _stored(rows: Rows) -> Stored:
         place_of_deployment={one.id: (one.model_id, one.fleet_id) for one in rows.deployments.values()})
 
 
-def _assign(row: Fleet | Model | Pool, facts: Mapping[str, object]) -> bool:
+def _assign(row: Fleet | Model, facts: Mapping[str, object]) -> bool:
     """Sets what differs; whether anything did."""
     changed = {name: value for name, value in facts.items() if getattr(row, name) != value}
     for name, value in changed.items():
@@ -184,5 +170,5 @@ def _assign(row: Fleet | Model | Pool, facts: Mapping[str, object]) -> bool:
 
 
 def _same_pools(stored: Sequence[Pool], wanted: Sequence[contract.Pool]) -> bool:
-    return {(pool.role, pool.replicas, pool.gpus_per_replica) for pool in stored} == {
-        (pool.role, pool.replicas, pool.gpus_per_replica) for pool in wanted}
+    return {(pool.role, pool.replicas, pool.gpus_per_replica, pool.max_inflight) for pool in stored} == {
+        (pool.role, pool.replicas, pool.gpus_per_replica, pool.max_inflight) for pool in wanted}

@@ -89,13 +89,15 @@ async def routing_rows(session: AsyncSession) -> dict[str, Sequence[Any]]:
         Pool.deployment_id).subquery()
     return {
         "datacenters": (await session.execute(select(
-            Datacenter.id, Datacenter.region_id, Datacenter.traffic_state, Datacenter.weight))).all(),
+            Datacenter.id, Datacenter.region_id, Datacenter.traffic_state, Datacenter.weight, Datacenter.ramp_percent,
+            Datacenter.evacuate))).all(),
         "models": (await session.execute(select(
             Model.id, Model.display_name, Model.created_at, Model.owned_by, Model.context_window,
             Model.max_output_tokens, Model.default_max_tokens, Model.price_version, Model.details))).all(),
         "deployments": (await session.execute(
             select(Deployment.id, Deployment.model_id, Deployment.fleet_id, Fleet.datacenter_id, Fleet.ingress_url,
-                   Deployment.phase, Deployment.facts, func.coalesce(wanted.c.replicas, 0).label("replicas"))
+                   Deployment.phase, Deployment.facts, Deployment.share_permille,
+                   func.coalesce(wanted.c.replicas, 0).label("replicas"))
             .join(Fleet, Fleet.id == Deployment.fleet_id)
             .outerjoin(wanted, wanted.c.deployment_id == Deployment.id))).all(),
     }

@@ -11,6 +11,7 @@ from control_plane.contracts.agent_sync import DesiredState
 from control_plane.contracts.deployment import DesiredDeployment
 from control_plane.contracts.deployment import Pool as PoolDocument
 from control_plane.contracts.enrolment import IdentityKind
+from control_plane.contracts.snapshot import TrafficState
 from control_plane.contracts.topology import TopologyDocument
 from control_plane.errors import NotFound
 from control_plane.topology import repository, states
@@ -41,12 +42,16 @@ async def require_place(session: AsyncSession, kind: IdentityKind, subject: str)
 
 
 def move_traffic(place: Datacenter, event: TrafficEvent, by: str, reason: str) -> None:
-    """Moves a datacenter's traffic; whoever calls holds its row and publishes afterwards.
+    """Moves a datacenter's traffic; whoever calls holds its row and publishes afterwards. A state that is reached by
+    degrees begins with none of the traffic, and one that takes traffic keeps its streams.
 
     Raises:
         states.IllegalTransition: it cannot move so from where it is.
     """
     place.traffic_state = states.move_traffic(place.traffic_state, event)
+    place.ramp_percent = 0
+    if place.traffic_state in (TrafficState.WARMING, TrafficState.ACTIVE):
+        place.evacuate = False
     touch(place, by, reason)
 
 
@@ -55,6 +60,21 @@ def touch(place: Datacenter, by: str, reason: str) -> None:
     place.generation += 1
     place.changed_by, place.reason = by, reason
     place.changed_at = func.clock_timestamp()
+
+
+async def replace_pools(session: AsyncSession, deployment_id: str, before: Sequence[Pool],
+                        wanted: Sequence[PoolDocument]) -> None:
+    """Changes a deployment's pools in place, so that what was observed of a role stays."""
+    stored = {pool.role: pool for pool in before}
+    for one in wanted:
+        pool = stored.pop(one.role, None)
+        if pool is None:
+            session.add(Pool(deployment_id=deployment_id, **one.model_dump()))
+        else:
+            pool.replicas, pool.gpus_per_replica = one.replicas, one.gpus_per_replica
+            pool.max_inflight = one.max_inflight
+    for pool in stored.values():
+        await session.delete(pool)
 
 
 async def declared(session: AsyncSession) -> TopologyDocument:
@@ -72,6 +92,7 @@ async def declared(session: AsyncSession) -> TopologyDocument:
         models=[documents.ModelDocument(
             id=model.id, display_name=model.display_name, owned_by=model.owned_by, context_window=model.context_window,
             max_output_tokens=model.max_output_tokens, default_max_tokens=model.default_max_tokens,
+            min_datacenters=model.min_datacenters,
             price=documents.PriceDocument(**prices[model.price_version][1].model_dump()),
             details=documents.DetailsDocument(**model.details))
             for model in models.values()],
@@ -95,5 +116,5 @@ async def desired_state(session: AsyncSession, fleet: Fleet) -> DesiredState:
 
 
 def _pool_documents(pools: Sequence[Pool]) -> list[PoolDocument]:
-    return [PoolDocument(role=pool.role, replicas=pool.replicas, gpus_per_replica=pool.gpus_per_replica)
-            for pool in pools]
+    return [PoolDocument(role=pool.role, replicas=pool.replicas, gpus_per_replica=pool.gpus_per_replica,
+                         max_inflight=pool.max_inflight) for pool in pools]

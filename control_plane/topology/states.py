@@ -65,9 +65,18 @@ ROUTABLE = _SERVING
 """Phases in which a deployment takes requests; degraded is slower, not lost."""
 
 
-def effective_weight(state: TrafficState, declared: int) -> int:
-    """The share of new requests that edges give a datacenter now: what was declared while it is active, else none."""
-    return declared if state is TrafficState.ACTIVE else 0
+RAMPED = frozenset({TrafficState.DRAINING, TrafficState.WARMING})
+"""The states in which a datacenter takes part of its traffic: on its way out, or back."""
+
+
+def effective_weight(state: TrafficState, declared: int, ramp_percent: int) -> int:
+    """The share of new requests that edges give a datacenter now: what was declared while it is active, that part of it
+    while it is on its way, else none. What is not 0 percent is never rounded to none."""
+    if state is TrafficState.ACTIVE:
+        return declared
+    if state in RAMPED and ramp_percent:
+        return max(1, declared * ramp_percent // 100)
+    return 0
 
 
 def move_traffic(before: TrafficState, event: TrafficEvent) -> TrafficState:

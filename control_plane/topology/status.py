@@ -20,7 +20,7 @@ from control_plane.contracts.operator import (
 )
 from control_plane.operations import repository as operations
 from control_plane.operations import service as operation_service
-from control_plane.operations.playbooks import Pace
+from control_plane.operations.facts import Pace
 from control_plane.routing import repository as routing
 from control_plane.routing.models import Edge
 from control_plane.topology import repository
@@ -57,7 +57,7 @@ def _datacenter(place: Datacenter, edges: Sequence[EdgeStatus], fleets: Sequence
     fleet_ids = {fleet.id for fleet in mine}
     return DatacenterStatus(
         id=place.id, region=place.region_id, traffic_state=place.traffic_state,
-        weight=effective_weight(place.traffic_state, place.weight),
+        weight=effective_weight(place.traffic_state, place.weight, place.ramp_percent),
         open_requests=sum(edge.open_requests.get(place.id, 0) for edge in live) if live else None,
         fleets=[_fleet(fleet, leases.get(fleet.id)) for fleet in mine],
         deployments=[_deployment(one, [pool for pool in pools if pool.deployment_id == one.id], serving)
@@ -84,7 +84,7 @@ def _deployment(one: Deployment, pools: Sequence[Pool], serving: Sequence[Deploy
 def _serving(deployments: Sequence[Deployment], fleets: Sequence[Fleet],
              places: Iterable[Datacenter]) -> list[Deployment]:
     """The deployments that take new requests, and so streams from elsewhere."""
-    active = {place.id for place in places if effective_weight(place.traffic_state, place.weight)}
+    active = {place.id for place in places if effective_weight(place.traffic_state, place.weight, place.ramp_percent)}
     fleet_ids = {fleet.id for fleet in fleets if fleet.datacenter_id in active}
     return [one for one in deployments if one.fleet_id in fleet_ids and one.phase in ROUTABLE]
 

@@ -24,10 +24,10 @@ from control_plane.contracts.operator import (
     KeyRequest,
     KeyView,
     Page,
-    Problem,
     StatusView,
     TeamRequest,
 )
+from control_plane.contracts.problem import Problem
 from control_plane.contracts.signing import write_private
 from infra.local import child, history
 from infra.local.child import ProcessSpec

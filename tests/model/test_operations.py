@@ -7,21 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from control_plane.contracts.operator import OperationKind
+from control_plane.contracts.operations import OperationKind
 from control_plane.contracts.snapshot import TrafficState
+from control_plane.operations.decision import Verdict
+from control_plane.operations.facts import EdgeFacts, Facts, FleetFacts, Memory, Pace
 from control_plane.operations.machine import CommandStatus
-from control_plane.operations.playbooks import (
-    CANCELLING,
-    PLAYBOOKS,
-    STARTS_FROM,
-    EdgeFacts,
-    Facts,
-    FleetFacts,
-    Memory,
-    Pace,
-    Verdict,
-    decide,
-)
+from control_plane.operations.playbooks import PLAYBOOKS, decide
 from control_plane.operations.safety import Provider, check_leaving
 from control_plane.topology.states import move_traffic
 
@@ -71,9 +62,9 @@ class Operations(RuleBasedStateMachine):
 
     # What operators do
 
-    @rule(place=places, kind=st.sampled_from(OperationKind))
+    @rule(place=places, kind=st.sampled_from([OperationKind.DRAIN, OperationKind.RESTORE]))
     def ask(self, place: str, kind: OperationKind) -> None:
-        if place in self.under_way or self.traffic[place] not in STARTS_FROM[kind]:
+        if place in self.under_way or self.traffic[place] not in PLAYBOOKS[kind].starts_from:
             return
         if kind is OperationKind.RESTORE or check_leaving(place, self._providers()) is None:
             self.under_way[place] = Operation(kind, version=self.version)
@@ -86,7 +77,7 @@ class Operations(RuleBasedStateMachine):
             return
         place = data.draw(st.sampled_from(sorted(self.under_way)))
         operation = self.under_way.pop(place)
-        event = CANCELLING[operation.kind].get(self.traffic[place])
+        event = PLAYBOOKS[operation.kind].cancelling.get(self.traffic[place])
         if event is not None:
             self.traffic[place] = move_traffic(self.traffic[place], event)
             self.version += 1
@@ -103,9 +94,9 @@ class Operations(RuleBasedStateMachine):
                 self._look(place, self.under_way[place])
 
     def _look(self, place: str, operation: Operation) -> None:
-        steps = PLAYBOOKS[operation.kind]
+        steps = tuple(PLAYBOOKS[operation.kind].steps)
         decision = decide(operation.kind, steps[operation.step], self._facts(place, operation))
-        if decision.order_drain:
+        if decision.orders:
             operation.command = CommandStatus.ISSUED
         for event in decision.moves:
             self.traffic[place] = move_traffic(self.traffic[place], event)

@@ -22,7 +22,8 @@ from control_plane.contracts.agent_sync import (
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest, Nack
 from control_plane.contracts.enrolment import IdentityKind
-from control_plane.contracts.operator import OperationView, StatusView
+from control_plane.contracts.operations import OperationView
+from control_plane.contracts.operator import StatusView
 from control_plane.contracts.snapshot import Snapshot, TrafficState
 from control_plane.contracts.topology import TopologyDocument
 from tests.integration.control_plane.replica import MODEL, PRICE, Peer, Replica, running_replica

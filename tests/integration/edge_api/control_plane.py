@@ -23,7 +23,7 @@ from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
 from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, ControlPlaneKey, EnrolAnswer, EnrolRequest
 from control_plane.contracts.ids import new_secret, secret_digest
 from control_plane.contracts.keys import KeyLookup, Principal, Revocation, Scope, TeamChange
-from control_plane.contracts.operator import Problem
+from control_plane.contracts.problem import Problem
 from control_plane.contracts.signing import (
     BadSignature,
     Nonces,

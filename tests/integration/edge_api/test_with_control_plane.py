@@ -16,7 +16,8 @@ import pytest_asyncio
 
 from control_plane.contracts import ids
 from control_plane.contracts.enrolment import IdentityKind
-from control_plane.contracts.operator import KeyCreated, OperationState
+from control_plane.contracts.operations import OperationState
+from control_plane.contracts.operator import KeyCreated
 from control_plane.contracts.topology import TopologyDocument
 from infra.local.postgres import Postgres
 from tests import throwaway

@@ -18,7 +18,7 @@ from control_plane.contracts.agent_sync import (
 )
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, EnrolAnswer, EnrolRequest
-from control_plane.contracts.operator import Problem
+from control_plane.contracts.problem import Problem
 from control_plane.contracts.signing import BadSignature, Nonces, NotSigned, SignedRequest, VerifyKey, claimed_identity
 
 TERMINAL = {CommandState.SUCCEEDED, CommandState.FAILED, CommandState.REJECTED, CommandState.EXPIRED}

@@ -9,7 +9,7 @@ import pytest
 
 from control_plane.contracts.clock import ManualClock
 from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, IdentityKind
-from control_plane.contracts.operator import Problem
+from control_plane.contracts.problem import Problem
 from control_plane.contracts.signing import (
     IDENTITY_HEADER,
     NONCE_HEADER,

@@ -5,7 +5,8 @@ import pytest
 from control_plane.contracts import ids
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.keys import Scope
-from control_plane.contracts.operator import OperatorScope, Problem
+from control_plane.contracts.operator import OperatorScope
+from control_plane.contracts.problem import Problem
 from tests.integration.control_plane.replica import Replica, bearer
 from tests.security.control_plane.doors import SCOPES, doors
 

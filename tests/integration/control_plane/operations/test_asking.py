@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from control_plane.contracts.operator import OperationAnswer, OperationState, OperationView, Page
+from control_plane.contracts.operations import OperationAnswer, OperationState, OperationView
+from control_plane.contracts.operator import Page
 from control_plane.contracts.snapshot import TrafficState
 from tests.integration.control_plane.simulated import EAST, WEST, World, running_world
 

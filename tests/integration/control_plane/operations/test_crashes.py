@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from control_plane.contracts.operator import OperationKind, OperationRequest, OperationState
+from control_plane.contracts.operations import OperationKind, OperationRequest, OperationState
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations import service
 from control_plane.operations.advance import advance
-from control_plane.operations.playbooks import PLAYBOOKS, Pace
+from control_plane.operations.facts import Pace
+from control_plane.operations.playbooks import PLAYBOOKS
 from control_plane.routing import publisher
 from infra.local import child, postgres
 from infra.local.ports import free_port
@@ -21,7 +22,7 @@ from tests import throwaway
 from tests.integration.control_plane.simulated import WEST, World, running_world
 from tests.throwaway import RIGHTS
 
-STEPS = [(kind, step) for kind, steps in PLAYBOOKS.items() for step in steps]
+STEPS = [(kind, step) for kind, book in PLAYBOOKS.items() for step in book.steps]
 PACE = Pace(verify_s=0.2)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from control_plane.contracts.operator import OperationState, OperationView, StepState
+from control_plane.contracts.operations import OperationState, OperationView, StepState
 from control_plane.contracts.snapshot import TrafficState
 from tests.integration.control_plane.simulated import EAST, WEST, World, eventually, running_world
 

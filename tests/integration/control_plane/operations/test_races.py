@@ -10,11 +10,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.contracts import ids
-from control_plane.contracts.operator import OperationKind, OperationRequest, OperationState
+from control_plane.contracts.operations import OperationKind, OperationRequest, OperationState
 from control_plane.db import Database
 from control_plane.operations import repository, service
 from control_plane.operations.advance import advance
-from control_plane.operations.playbooks import Pace
+from control_plane.operations.facts import Pace
 from tests.integration.control_plane.simulated import EAST, WEST, World, running_world
 
 RACES = 50
@@ -37,7 +37,7 @@ async def forget(db: Database) -> None:
     """Both datacenters as they were, without operations; leases live."""
     async with db.begin() as session:
         await session.execute(text("SELECT id FROM datacenter ORDER BY id FOR UPDATE"))
-        for table in ("command", "operation_step", "operation"):
+        for table in ("command", "operation_step", "operation_claim", "operation"):
             await session.execute(text(f"DELETE FROM {table}"))  # noqa: S608
         await session.execute(text("UPDATE datacenter SET traffic_state = 'active'"))
         await session.execute(text("UPDATE agent_lease SET expires_at = now() + interval '1 h'"))
@@ -62,8 +62,8 @@ async def test_two_drains_that_were_both_planned_do_not_both_close(world: World)
         await forget(db)
         async with db.begin() as session:
             await session.execute(text(
-                "INSERT INTO operation (id, kind, datacenter_id, state, reason, requested_by, forced, deadline_at, "
-                "lock_token, lock_expires_at) SELECT 'op_' || id, 'drain', id, 'running', 'race', 'test', false, "
+                "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, deadline_at, "
+                "lock_token, lock_expires_at) SELECT 'op_' || id, 'drain', id, id, 'running', 'race', 'test', false, "
                 "now() + interval '1 h', 'me', now() + interval '1 h' FROM datacenter"))
             await session.execute(text(
                 "INSERT INTO operation_step (operation_id, seq, name, state, memory) "
@@ -88,8 +88,8 @@ async def test_an_operation_is_leased_to_one_of_many_replicas(database_url: str)
             "INSERT INTO datacenter (id, region_id, traffic_state, weight, generation, changed_by, reason) "
             "VALUES ('dc', 'r', 'active', 1, 1, 'test', 'test')"))
         await session.execute(text(
-            "INSERT INTO operation (id, kind, datacenter_id, state, reason, requested_by, forced, deadline_at) "
-            "VALUES ('op_1', 'drain', 'dc', 'planned', 'race', 'test', false, now())"))
+            "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, deadline_at) "
+            "VALUES ('op_1', 'drain', 'dc', 'dc', 'planned', 'race', 'test', false, now())"))
 
     async def lease() -> list[str]:
         async with db.begin() as session:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from control_plane.contracts.agent_sync import DeploymentPhase
-from control_plane.contracts.operator import OperationState, StepState
+from control_plane.contracts.operations import OperationState, StepState
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.routing import publisher
 from tests.integration.control_plane.simulated import EAST, WEST, World, running_world

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from control_plane.contracts.operator import OperationState
+from control_plane.contracts.operations import OperationState
 from tests.integration.control_plane.replica import running_replica
 from tests.integration.control_plane.simulated import WEST, running_world
 
@@ -23,8 +23,8 @@ async def test_an_operation_is_found_without_a_hint(database_url: str, tmp_path:
     async with running_world(database_url, tmp_path, edges=0) as world:
         async with world.replica.context.db.begin() as session:
             await session.execute(text(
-                "INSERT INTO operation (id, kind, datacenter_id, state, reason, requested_by, forced, deadline_at) "
-                "VALUES ('op_1', 'drain', :id, 'planned', 'test', 'test', true, now() + interval '1 h')"), {"id": WEST})
+                "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, "
+                "deadline_at) VALUES ('op_1', 'drain', :id, :id, 'planned', 'test', 'test', true, now() + interval '1 h')"), {"id": WEST})
             await session.execute(text(
                 "INSERT INTO operation_step (operation_id, seq, name, state, memory) "
                 "VALUES ('op_1', 1, 'preflight', 'pending', '{}')"))
@@ -37,8 +37,8 @@ async def test_a_broken_operation_does_not_stop_another(database_url: str, tmp_p
     async with running_world(database_url, tmp_path, edges=1) as world:
         async with world.replica.context.db.begin() as session:
             await session.execute(text(
-                "INSERT INTO operation (id, kind, datacenter_id, state, reason, requested_by, forced, deadline_at) "
-                "SELECT 'op_0', 'drain', id, 'planned', 'test', 'test', true, now() FROM datacenter WHERE id <> :id"),
+                "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, "
+                "deadline_at) SELECT 'op_0', 'drain', id, id, 'planned', 'test', 'test', true, now() FROM datacenter WHERE id <> :id"),
                 {"id": WEST})
         async with world.running():
             ended = await world.ended(await world.started("drain", WEST, force=True))

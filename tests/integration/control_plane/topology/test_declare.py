@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from control_plane.contracts.audit import AuditView
 from control_plane.contracts.enrolment import IdentityKind
-from control_plane.contracts.operator import AuditView, OperatorScope, Page
+from control_plane.contracts.operator import OperatorScope, Page
 from control_plane.contracts.topology import TopologyDocument
 from tests.integration.control_plane.replica import Replica, running_replica
 from tests.integration.control_plane.simulated import EAST, POOLS, WEST, SimulatedEdge, declare, document

@@ -15,29 +15,31 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pydantic import BaseModel
 
 from control_plane.contracts import ids
+from control_plane.contracts.audit import AuditView, ChainView
 from control_plane.contracts.clock import utc
 from control_plane.contracts.keys import Scope
-from control_plane.contracts.operator import (
-    AuditView,
-    EnrolmentTokenCreated,
-    GenerationView,
-    KeyCreated,
-    KeyView,
+from control_plane.contracts.operations import (
     OperationAnswer,
     OperationPlan,
     OperationRequest,
     OperationState,
     OperationView,
-    OperatorTokenCreated,
-    Page,
-    Problem,
-    StatusView,
     StepState,
     StepView,
+)
+from control_plane.contracts.operator import (
+    EnrolmentTokenCreated,
+    GenerationView,
+    KeyCreated,
+    KeyView,
+    OperatorTokenCreated,
+    Page,
+    StatusView,
     TeamView,
     UsageRow,
     UsageSummary,
 )
+from control_plane.contracts.problem import Problem
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.contracts.topology import TopologyDocument
 
@@ -141,6 +143,7 @@ class OperatorServer(Server):
         self.by_key: dict[str, str] = {}
         self.generations: list[GenerationView] = []
         self.events: list[AuditView] = []
+        self.chain = [ChainView(seq=3, hash="ab" * 32, is_complete=True)]
         self.refusal: Problem | None = None
         self.is_truncated = False
         self.ending = OperationState.SUCCEEDED
@@ -156,7 +159,8 @@ class OperatorServer(Server):
             ("POST", "operations"): self._post_operations,
             ("GET", "usage"): self._usage,
             ("GET", "generations"): lambda call, rest: self._page(call, self.generations, GenerationView),
-            ("GET", "audit"): lambda call, rest: self._page(call, self.events, AuditView),
+            ("GET", "audit"): lambda call, rest: (
+                self.chain.pop(0) if rest == ["verify"] else self._page(call, self.events, AuditView)),
             ("POST", "tokens"): lambda call, rest: OperatorTokenCreated(
                 id="optok_1", token="oper_meridian_local_new", expires_at=NOW),
             ("POST", "enrolment-tokens"): lambda call, rest: EnrolmentTokenCreated(
@@ -236,7 +240,8 @@ class OperatorServer(Server):
             return self._store(operation.model_copy(update={"state": OperationState.CANCELLED, "finished_at": NOW}))
         request = OperationRequest.model_validate_json(call.body)
         plan = OperationPlan(
-            kind=request.kind, datacenter=request.datacenter, traffic_state=TrafficState.ACTIVE, steps=STEPS,
+            kind=request.kind, subject=request.datacenter or "", datacenter=request.datacenter,
+            traffic_state=TrafficState.ACTIVE, steps=STEPS,
             models=["sim/glm-5.3"], open_requests=14, refusal=None if request.force else self.refusal,
             remaining_datacenters={"sim/glm-5.3": [] if self.refusal else ["eu-north-1"]})
         if request.dry_run or plan.refusal:
@@ -249,8 +254,9 @@ class OperatorServer(Server):
         steps = [StepView(seq=seq, name=name, state=StepState.PENDING, detail="", started_at=None, finished_at=None)
                  for seq, name in enumerate(STEPS, 1)]
         operation = OperationView(
-            id=f"op_{len(self.operations) + 1}", kind=request.kind, datacenter=request.datacenter,
-            state=OperationState.PLANNED, reason=request.reason, requested_by="optok_1", forced=request.force,
+            id=f"op_{len(self.operations) + 1}", kind=request.kind, subject=request.datacenter or "",
+            datacenter=request.datacenter, automatic=False, paused=None, state=OperationState.PLANNED,
+            reason=request.reason, requested_by="optok_1", forced=request.force,
             created_at=NOW, finished_at=None, deadline_at=NOW + timedelta(seconds=request.deadline_s), error=None,
             steps=steps)
         self.by_key[key] = operation.id

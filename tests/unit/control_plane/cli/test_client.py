@@ -8,16 +8,9 @@ import pytest
 from control_plane.cli.client import OperatorClient, segment
 from control_plane.cli.errors import CommandFailed, Denied, ExitCode, Refused, Unreachable, UsageFault
 from control_plane.cli.stack import ControlPlaneAccess
-from control_plane.contracts.operator import (
-    OperationAnswer,
-    OperationKind,
-    OperationRequest,
-    Page,
-    Problem,
-    StatusView,
-    TeamRequest,
-    TeamView,
-)
+from control_plane.contracts.operations import OperationAnswer, OperationKind, OperationRequest
+from control_plane.contracts.operator import Page, StatusView, TeamRequest, TeamView
+from control_plane.contracts.problem import Problem
 from tests.unit.control_plane.cli.servers import NOW, TOKEN, OperatorServer, Raw
 
 STATUS = "/operator/v1/status"

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from control_plane.contracts.operator import OperationState, Problem
+from control_plane.contracts.operations import OperationState
+from control_plane.contracts.problem import Problem
 from tests.unit.control_plane.cli.conftest import Meridian
 from tests.unit.control_plane.cli.servers import OperatorServer, Raw
 
@@ -53,8 +54,8 @@ def test_a_dry_run_in_json_is_the_plan(meridian: Meridian) -> None:
 
 def test_what_was_typed_is_what_is_ordered(meridian: Meridian, api: OperatorServer) -> None:
     meridian("drain", "us-east-1", "-r", "new racks", "--deadline", "90s", "--force")
-    assert orders(api)[-1] == {"kind": "drain", "datacenter": "us-east-1", "reason": "new racks", "deadline_s": 90.0,
-                               "force": True, "dry_run": False}
+    assert orders(api)[-1] == {"kind": "drain", "datacenter": "us-east-1", "reason": "new racks", "onto": None,
+                               "shift": None, "rollout": None, "deadline_s": 90.0, "force": True, "dry_run": False}
 
 
 def test_restore_is_the_same_the_other_way(meridian: Meridian, api: OperatorServer) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control_plane.contracts.operator import OperationState
+from control_plane.contracts.operations import OperationState
 from tests.unit.control_plane.cli.conftest import Meridian
 from tests.unit.control_plane.cli.servers import OperatorServer
 
@@ -26,7 +26,7 @@ def test_without_operations_the_list_says_so(meridian: Meridian) -> None:
 
 def test_the_list_names_each_operation(started: Meridian) -> None:
     head, row = started("operations", "list").out.splitlines()
-    assert head.split() == ["OPERATION", "KIND", "DATACENTER", "STATE", "ORDERED"]
+    assert head.split() == ["OPERATION", "KIND", "OF", "STATE", "ORDERED"]
     assert row.split()[:4] == ["op_1", "drain", "us-east-1", "planned"]
 
 

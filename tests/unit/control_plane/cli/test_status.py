@@ -4,15 +4,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.contracts.operator import (
-    DatacenterStatus,
-    EdgeStatus,
-    FleetStatus,
-    OperationView,
-    StatusView,
-    StepState,
-    StepView,
-)
+from control_plane.contracts.operations import OperationView, StepState, StepView
+from control_plane.contracts.operator import DatacenterStatus, EdgeStatus, FleetStatus, StatusView
 from tests.unit.control_plane.cli.conftest import Meridian
 from tests.unit.control_plane.cli.servers import NOW, OperatorServer
 
@@ -152,7 +145,8 @@ def test_what_is_under_way_is_shown_with_its_step(meridian: Meridian, api: Opera
     done = StepView(seq=1, name="stop", state=StepState.DONE, detail="", started_at=NOW, finished_at=NOW)
     running = StepView(seq=2, name="wait", state=StepState.RUNNING, detail="3 open", started_at=NOW, finished_at=None)
     operation = OperationView(
-        id="op_019ac7aa0000700080000000deadbeef", kind="drain", datacenter="us-east-1", state="running", reason="test",
+        id="op_019ac7aa0000700080000000deadbeef", kind="drain", subject="us-east-1", datacenter="us-east-1",
+        automatic=False, paused=None, state="running", reason="test",
         requested_by="optok_1", forced=False, created_at=NOW, finished_at=None, deadline_at=NOW, error=None,
         steps=[done, running])
     words = shown(meridian, api, view(running_operations=[operation]))

@@ -3,7 +3,7 @@
 import pytest
 
 from control_plane.cli.steps import WORDS, in_words
-from control_plane.operations.playbooks import StepName
+from control_plane.operations.steps import StepName
 
 
 @pytest.mark.parametrize("step", StepName)

@@ -3,14 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from control_plane.contracts.operator import (
-    KeyRequest,
-    OperationKind,
-    OperationRequest,
-    OperatorScope,
-    OperatorTokenRequest,
-    TeamRequest,
-)
+from control_plane.contracts.operations import OperationKind, OperationRequest
+from control_plane.contracts.operator import KeyRequest, OperatorScope, OperatorTokenRequest, TeamRequest
 
 CONTROL = ["a\nb", "\x1b]0;title\x07", "a\rb", "\x7f", "\x9b2J", "\0"]
 

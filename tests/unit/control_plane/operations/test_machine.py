@@ -6,7 +6,7 @@ from itertools import permutations, product
 import pytest
 
 from control_plane.contracts.agent_sync import CommandState
-from control_plane.contracts.operator import OperationState, StepState
+from control_plane.contracts.operations import OperationState, StepState
 from control_plane.operations.machine import (
     OPEN_COMMANDS,
     OPEN_OPERATIONS,
@@ -20,9 +20,11 @@ from control_plane.operations.machine import (
 from control_plane.topology.states import IllegalTransition
 
 OPERATIONS = {
-    "planned start running", "planned refuse refused", "planned cancel cancelled",
-    "running finish succeeded", "running fail failed", "running refuse refused", "running cancel cancelled"}
-STEPS = {"pending start running", "running finish done", "running fail failed"}
+    "planned start running", "planned pause paused", "planned refuse refused", "planned cancel cancelled",
+    "running pause paused", "running turn_back rolling_back", "running finish succeeded", "running fail failed",
+    "running refuse refused", "running cancel cancelled", "paused resume running", "paused turn_back rolling_back",
+    "paused fail failed", "paused cancel cancelled", "rolling_back finish rolled_back", "rolling_back fail failed"}
+STEPS = {"pending start running", "pending skip skipped", "running finish done", "running fail failed"}
 
 
 def after(table: set[str], state: StrEnum, event: StrEnum) -> str | None:

@@ -91,5 +91,11 @@ def test_degraded_is_routable_and_a_start_is_not() -> None:
 
 
 @pytest.mark.parametrize("state", TrafficState)
-def test_only_an_active_datacenter_weighs_anything(state: TrafficState) -> None:
-    assert effective_weight(state, 70) == (70 if state is TrafficState.ACTIVE else 0)
+def test_only_an_active_datacenter_weighs_all_and_one_on_its_way_a_part(state: TrafficState) -> None:
+    ramped = state in (TrafficState.DRAINING, TrafficState.WARMING)
+    assert effective_weight(state, 70, 50) == (70 if state is TrafficState.ACTIVE else 35 if ramped else 0)
+    assert effective_weight(state, 70, 0) == (70 if state is TrafficState.ACTIVE else 0)
+
+
+def test_a_small_part_is_never_rounded_to_none() -> None:
+    assert effective_weight(TrafficState.DRAINING, 1, 1) == 1
