@@ -30,6 +30,7 @@ from control_plane.identity import routes as identity
 from control_plane.identity.cache import Identities
 from control_plane.middleware import AccessLog, Limits
 from control_plane.operations import routes as operations
+from control_plane.override import routes as override
 from control_plane.reconcile import loops as reconcilers
 from control_plane.reconcile import outbox
 from control_plane.routing import routes as routing
@@ -44,7 +45,7 @@ log = structlog.get_logger()
 
 ROUTERS = (
     health.router, identity.router, audit.router, tenancy.router, usage.router, billing.router, topology.router,
-    agents.router, operations.router, routing.router, dashboard.router)
+    agents.router, operations.router, override.router, routing.router, dashboard.router)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 SHUTDOWN_GRACE_S = 5
 STARTUP_FAILURE = 3

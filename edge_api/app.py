@@ -27,6 +27,7 @@ from edge_api.listings.quality import Quality
 from edge_api.metrics import Metrics
 from edge_api.model_routes import READ, model_routes
 from edge_api.open_requests import OpenRequests
+from edge_api.override.routes import OverrideDesk, override_routes
 from edge_api.routing.table import RoutingTable
 from edge_api.snapshot.holder import TableHolder
 
@@ -42,7 +43,7 @@ class ColdParts:
     """What the cold routes read. `problem` says what keeps this edge from its control plane, empty if nothing does;
     `hot_routes` are the paths that the protocol serves itself, by POST. Without an `account` desk, for want of a
     control plane to ask, there are no routes about keys. `quality` is told of every usage record. `is_leaving`: the
-    edge was told to end, and still serves."""
+    edge was told to end, and still serves. Without an `override` desk it takes no operator's orders."""
 
     holder: TableHolder
     open_requests: OpenRequests
@@ -50,6 +51,7 @@ class ColdParts:
     problem: Callable[[], str]
     hot_routes: Iterable[str]
     account: AccountDesk | None = None
+    override: OverrideDesk | None = None
     quality: Quality = field(default_factory=lambda: Quality(SystemClock()))
     is_leaving: Callable[[], bool] = lambda: False
 
@@ -64,6 +66,8 @@ def build_app(parts: ColdParts, lifespan: Lifespan | None = None) -> ASGIApp:
         app.include_router(model_routes(lambda: _table(parts), parts.quality), prefix=prefix)
         if parts.account is not None:
             app.include_router(account_routes(parts.account), prefix=prefix)
+    if parts.override is not None:
+        app.include_router(override_routes(parts.override))
     app.include_router(_health(parts))
     _install_errors(app, parts)
     return RequestIds(app)

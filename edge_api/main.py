@@ -38,6 +38,9 @@ from edge_api.metering.recovery import open_outbox
 from edge_api.metering.shipper import Shipper
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
+from edge_api.override.board import Overrides
+from edge_api.override.routes import OverrideDesk
+from edge_api.override.store import OrderStore
 from edge_api.routing.choose import Chooser
 from edge_api.routing.health import Health
 from edge_api.routing.probes import Prober
@@ -75,6 +78,7 @@ class Edge:
     admission: AdmissionParts
     hot: HotPath
     prober: Prober
+    overrides: Overrides
 
     def problem(self) -> str:
         """What keeps this edge from its control plane; empty if nothing does."""
@@ -130,6 +134,9 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
             holder.take(stored)
             metrics.snapshot_in_use(stored.version, stored.built_at_s)
             log.info("stored_snapshot_in_use", lineage=stored.lineage, version=stored.version)
+    overrides = Overrides(holder, OrderStore(state_dir / "overrides.json"), clock, metrics.registry,
+                          lambda: link.identity.name if link.identity else "")
+    overrides.restore()
     keyring = Keyring(link, KeyStore(state_dir / "keys.json"), clock, metrics, settings.key_cache_size,
                       settings.key_refresh_s)
     keyring.restore()
@@ -138,7 +145,7 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     judge = CallJudge(metrics, quality.note_calls)
     shipper = Shipper(outbox, link, boot_id, clock, metrics, quality.note)
     sync = SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
-        link, state_dir, settings.enrolment_token_file, settings.control_plane_urls))
+        link, state_dir, settings.enrolment_token_file, settings.control_plane_urls), overrides, settings.override_url)
     admission = build_admission(
         None if settings.valkey_url is None else settings.valkey_url.get_secret_value(), link, boot_id, clock,
         live_edges=lambda: sync.live_edges, written=lambda: outbox.written, shipped=lambda: shipper.shipped,
@@ -152,7 +159,7 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     return Edge(
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
         metrics=metrics, quality=quality, judge=judge, shipper=shipper, sync=sync, admission=admission, hot=hot,
-        prober=Prober(holder, health, metrics, hot.lost, settings.probe_timeout_s, upstream_tls))
+        prober=Prober(holder, health, metrics, hot.lost, settings.probe_timeout_s, upstream_tls), overrides=overrides)
 
 
 def serve(edge: Edge) -> None:
@@ -161,7 +168,8 @@ def serve(edge: Edge) -> None:
     desk = AccountDesk(edge.keyring, edge.link, services.clock, services.client_address)
     listen(edge.settings, edge.hot, ColdParts(
         edge.holder, edge.open_requests, edge.metrics, edge.problem, [path.decode() for path in HOT_ROUTES],
-        account=desk, quality=edge.quality), lambda: living(edge))
+        account=desk, quality=edge.quality, override=OverrideDesk(
+            edge.overrides, edge.holder, edge.link, services.clock, edge.problem)), lambda: living(edge))
 
 
 @asynccontextmanager
@@ -178,7 +186,7 @@ async def living(edge: Edge) -> AsyncIterator[None]:
     tasks = {
         "follow": follow, "fsync": edge.outbox.run, "ship": edge.shipper.run,
         "save_keys": edge.keyring.run_save, "refresh_keys": edge.keyring.run_refresh,
-        "probe": edge.prober.run, "judge": edge.judge.run, **edge.admission.tasks(),
+        "probe": edge.prober.run, "override": edge.overrides.run, "judge": edge.judge.run, **edge.admission.tasks(),
     }
     gc.freeze()  # what was made to start lives on: looking through it again and again finds nothing
     log.info("edge_started", host=settings.host, port=settings.port)

@@ -48,6 +48,10 @@ class Settings(BaseSettings):
         None, description="Where limits of requests, tokens and concurrency are shared with other edges, for example "
                           "redis://:password@host:6379/0. Without it, and while it is away, each edge enforces its "
                           "share of every limit by itself.")
+    override_url: str | None = Field(
+        None, pattern=r"^https?://[^/]+$", max_length=200,
+        description="Where operators reach this edge directly when the control plane is off, for `meridian edge "
+                    "override`: its own address, not that of a balancer before several edges.")
     trusted_proxies: Annotated[list[Network], NoDecode] = Field(
         default_factory=list, description="Networks (CIDR, separated by commas) of the proxies before this edge, whose "
                                           "X-Forwarded-For is believed.")

@@ -18,7 +18,7 @@ STACK, FLEET, TEAMS, ACCESS = "The stack", "The fleet", "Teams and usage", "Iden
 COMMANDS = {
     "up": ("up", STACK),
     "control-plane": ("processes", STACK),
-    "edge": ("processes", STACK),
+    "edge": ("edges", STACK),
     "agent": ("processes", STACK),
     "worker": ("processes", STACK),
     "bootstrap": ("bootstrap", STACK),

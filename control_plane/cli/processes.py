@@ -2,6 +2,7 @@
 its own process. Only an edge by itself has options."""
 
 import importlib
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated
@@ -61,27 +62,39 @@ def control_plane(cli: Invocation) -> None:
     raise typer.Exit(start("control-plane"))
 
 
-@command(app, "edge")
-def edge(cli: Invocation, upstream: Upstream = "", key: Key = "", port: Port = 8700, host: Host = "127.0.0.1",
-         state_dir: StateDir = None, input_usd: InputUsd = Decimal(0), cached_usd: CachedUsd = None,
-         output_usd: OutputUsd = Decimal(0), usage: Usage = False) -> None:
-    """Run one edge; with --upstream and --key by itself, before one server."""
-    directory = state_dir or cli.settings().state / "edge-alone"
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The options of an edge by itself, as they were typed."""
+
+    upstream: str
+    key: str
+    port: int
+    host: str
+    state_dir: Path | None
+    input_usd: Decimal
+    cached_usd: Decimal | None
+    output_usd: Decimal
+
+
+def run_edge(cli: Invocation, told: Alone, usage: bool) -> None:
+    """Runs one edge, under a control plane or by itself, or writes what one by itself has kept."""
+    directory = told.state_dir or cli.settings().state / "edge-alone"
     if usage:
         alone = importlib.import_module("edge_api.standalone")
         for record in alone.records(directory):
             cli.write(msgspec.json.encode(record).decode())
         return
-    if not upstream and (key or state_dir):
+    if not told.upstream and (told.key or told.state_dir):
         raise typer.BadParameter("these options are for an edge by itself: --upstream says before which server")
-    if not upstream:
+    if not told.upstream:
         raise typer.Exit(start("edge"))
-    if not key:
+    if not told.key:
         raise typer.BadParameter("an edge by itself needs the key that its clients send: --key")
     alone = importlib.import_module("edge_api.standalone")
     alone.run(alone.Options(
-        upstream=upstream, key=key, port=port, host=host, state_dir=directory, input_usd=input_usd,
-        cached_input_usd=input_usd if cached_usd is None else cached_usd, output_usd=output_usd))
+        upstream=told.upstream, key=told.key, port=told.port, host=told.host, state_dir=directory,
+        input_usd=told.input_usd, cached_input_usd=told.input_usd if told.cached_usd is None else told.cached_usd,
+        output_usd=told.output_usd))
 
 
 @command(app, "agent")

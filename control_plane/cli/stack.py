@@ -18,6 +18,7 @@ class LocalFile(BaseModel):
     control_plane_url: str = ""
     operator_token: str = ""
     edge_url: str = ""
+    edge_urls: list[str] = Field(default_factory=list)
     api_key: str = ""
     model: str = ""
 
@@ -74,6 +75,14 @@ def edge_access(settings: Settings) -> EdgeAccess:
     if not url or not key:
         raise StackNotFound(f"{_file(settings)} names no edge: is the stack still starting?")
     return EdgeAccess(url, key, model)
+
+
+def local_edge_urls(settings: Settings) -> list[str]:
+    """Where a local stack's edges are, without `/v1`; none where there is no stack."""
+    try:
+        return [url.rstrip("/").removesuffix("/v1") for url in _read(settings).edge_urls]
+    except StackNotFound:
+        return []
 
 
 def _file(settings: Settings) -> Path:

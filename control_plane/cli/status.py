@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import typer
 from rich.text import Text
 
-from control_plane.cli import render
+from control_plane.cli import edge_calls, render
 from control_plane.cli.invocation import Invocation, command
 from control_plane.cli.render import Cell, Column, Sheet
 from control_plane.cli.steps import in_words
@@ -31,6 +31,7 @@ def status(cli: Invocation) -> None:
     """
     with cli.client() as client:
         view = client.get("/operator/v1/status", StatusView)
+    edge_calls.remember(cli.settings(), view.edges)
     cli.show(view, sheets(view), heading(view))
 
 

@@ -13,6 +13,7 @@ from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.keys import Scope
 from control_plane.contracts.operations import OperationView
+from control_plane.contracts.override import OverrideView
 from control_plane.contracts.pricing import Usd
 from control_plane.contracts.problem import PRINTABLE
 from control_plane.contracts.snapshot import TrafficState
@@ -173,7 +174,8 @@ class DatacenterStatus(Wire):
 
 
 class EdgeStatus(Wire):
-    """An edge. `behind` counts the snapshot versions that it has not acknowledged."""
+    """An edge. `behind` counts the snapshot versions that it has not acknowledged; `url` is where operators reach it
+    directly, and `overrides` are the orders that they gave it there."""
 
     id: str
     region: str
@@ -184,6 +186,8 @@ class EdgeStatus(Wire):
     nack: str | None
     last_seen_age_s: float | None
     open_requests: dict[str, int]
+    url: str | None = None
+    overrides: list[OverrideView] = Field(default_factory=list)
 
 
 class StatusView(Wire):

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from control_plane.contracts.operator import PRINTABLE
+from control_plane.contracts.problem import PRINTABLE
 from control_plane.contracts.wire import Document, Wire
 
 

@@ -18,6 +18,7 @@ from control_plane.contracts.operator import (
     PoolStatus,
     StatusView,
 )
+from control_plane.contracts.override import OverrideView
 from control_plane.operations import repository as operations
 from control_plane.operations import service as operation_service
 from control_plane.operations.facts import Pace
@@ -103,4 +104,5 @@ def _edge(edge: Edge, now: datetime, version: int) -> EdgeStatus:
     return EdgeStatus(
         id=edge.id, region=edge.region, live=now - edge.last_seen_at < LIVE_FOR, release=edge.release,
         acked_version=edge.acked_version, behind=max(version - edge.acked_version, 0), nack=edge.nack_error,
-        last_seen_age_s=(now - edge.last_seen_at).total_seconds(), open_requests=edge.open_requests)
+        last_seen_age_s=(now - edge.last_seen_at).total_seconds(), open_requests=edge.open_requests,
+        url=edge.url, overrides=[OverrideView(**told) for told in edge.overrides])

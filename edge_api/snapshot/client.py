@@ -22,6 +22,7 @@ from edge_api.auth import Keyring
 from edge_api.identity import ControlPlaneLink
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
+from edge_api.override.board import Overrides
 from edge_api.snapshot.holder import TableHolder
 from edge_api.snapshot.store import SnapshotStore
 
@@ -75,11 +76,11 @@ class SyncClient:
     def __init__(
         self, link: ControlPlaneLink, holder: TableHolder, store: SnapshotStore, keyring: Keyring,
         open_requests: OpenRequests, boot_id: str, poll_wait_s: float, metrics: Metrics,
-        renew: Renew = no_renewal,
+        renew: Renew = no_renewal, overrides: Overrides | None = None, override_url: str | None = None,
     ) -> None:
         self._link, self._holder, self._store, self._keyring = link, holder, store, keyring
         self._open_requests, self._boot_id, self._wait_s, self._metrics = open_requests, boot_id, poll_wait_s, metrics
-        self._renew = renew
+        self._renew, self._overrides, self._override_url = renew, overrides, override_url
         self._nack: Nack | None = None
         self._refusals = 0
         self._brought_news = False
@@ -130,10 +131,18 @@ class SyncClient:
         self.live_edges = max(news.live_edges, 1)
         self._keyring.revoke(news.revocations)
         self._keyring.change(news.changes)
+        if self._overrides is not None:
+            await self._forget_reported(self._overrides, news.overrides_taken)
         if news.snapshot is not None:
             await self._consider(news.snapshot)
         elif self._nack is None:
             self.problem = "" if self._holder.current else "the control plane has no routing snapshot yet"
+
+    async def _forget_reported(self, overrides: Overrides, taken: list[str]) -> None:
+        try:
+            await overrides.reported(taken)
+        except OSError as error:
+            log.error("overrides_not_stored", error=str(error))
 
     async def _consider(self, signed: SignedSnapshot) -> None:
         """Takes a snapshot or notes why not."""
@@ -189,6 +198,8 @@ class SyncClient:
             revocations_after=self._keyring.revocations_after,
             changes_after=self._keyring.changes_after,
             open_requests=listed | self._open_requests.counts(),
+            overrides=self._overrides.reports() if self._overrides else [],
+            override_url=self._override_url,
             wait_s=self._wait_s,
         )
 

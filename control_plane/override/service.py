@@ -1,0 +1,108 @@
+"""Keys of operators who may override edges, and the import of what they did with them.
+
+An edge's report proves itself: the order in it is signed by the operator. It becomes one audit event, whichever edge
+reports it first and however often.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from control_plane import paging
+from control_plane.audit import service as audit
+from control_plane.contracts.operator import Page
+from control_plane.contracts.override import Override, OverrideReport, OverrideState
+from control_plane.contracts.override_keys import OperatorKeyRequest, OperatorKeyView
+from control_plane.contracts.sealed import SealBroken
+from control_plane.contracts.signing import VerifyKey
+from control_plane.errors import Conflict, NotFound, Refusal
+from control_plane.override import repository
+from control_plane.override.models import OperatorKey
+
+log = structlog.get_logger()
+
+
+async def register(session: AsyncSession, asked: OperatorKeyRequest, actor: str) -> OperatorKeyView:
+    """Lets the key's owner override edges. A key that is known already is answered as it is.
+
+    Raises:
+        Refusal: it is no key.
+        Conflict: it was revoked.
+    """
+    try:
+        public = VerifyKey.from_text(asked.public_key)
+    except ValueError as error:
+        raise Refusal("the public key is not url-safe base64 of 32 bytes", code="bad_public_key") from error
+    if await repository.add_key(session, OperatorKey(
+            key_id=public.key_id, name=asked.name, public_key=public.text, created_by=actor)):
+        audit.record(session, actor=actor, action="operator_key.register", target=f"operator_key:{public.key_id}",
+                     after={"name": asked.name, "public_key": public.text})
+    row = await repository.key(session, public.key_id)
+    if row is None or row.revoked_at is not None or row.public_key != public.text:
+        raise Conflict("this key was revoked, and stays so: make a new one", code="key_revoked")
+    return _view(row)
+
+
+async def revoke(session: AsyncSession, key_id: str, actor: str) -> None:
+    """Ends a key: edges forget it, and what it ordered, with the next snapshot.
+
+    Raises:
+        NotFound: there is no such key alive.
+    """
+    if not await repository.revoke_key(session, key_id):
+        raise NotFound(f"there is no living operator's key {key_id!r}")
+    audit.record(session, actor=actor, action="operator_key.revoke", target=f"operator_key:{key_id}")
+
+
+async def keys(session: AsyncSession, asked: paging.Asked) -> Page[OperatorKeyView]:
+    """A page of the keys."""
+    found = await repository.keys(session, asked.limit + 1, asked.cursor)
+    return paging.page([_view(row) for row in found], asked, key=lambda row: row.key_id)
+
+
+async def import_reports(session: AsyncSession, edge_id: str, reports: Sequence[OverrideReport]) -> list[str]:
+    """Notes the orders that an edge reports, each once. The ids that it need not report for that any more."""
+    if not reports:
+        return []
+    orders = {report.view.id: report for report in reports}
+    rows = [{"id": order_id, "datacenter_id": orders[order_id].view.datacenter,
+             "key_id": orders[order_id].signed.key_id, "first_edge_id": edge_id} for order_id in sorted(orders)]
+    for order_id in sorted(await repository.add_orders(session, rows)):
+        await _note(session, edge_id, orders[order_id])
+    return list(orders)
+
+
+def in_force(reports: Iterable[OverrideReport]) -> list[dict[str, object]]:
+    """What an edge obeys now, to be shown."""
+    return [report.view.model_dump(mode="json") for report in reports
+            if report.view.state in (OverrideState.IN_FORCE, OverrideState.SUSPENDED) and report.view.action == "drain"]
+
+
+async def _note(session: AsyncSession, edge_id: str, report: OverrideReport) -> None:
+    order, signer = await _proved(session, report)
+    told = order or report.view
+    facts = {"id": told.id, "edge": edge_id, "key": report.signed.key_id, "issued_at_s": told.issued_at_s,
+             "expires_at_s": told.expires_at_s, "evacuate": told.evacuate, "forced": told.force,
+             "proved": order is not None}
+    audit.record(session, actor=f"operator_key:{signer}", action=f"override.{told.action}",
+                 target=f"datacenter:{told.datacenter}", reason=told.reason, after=facts)
+    if order is None:
+        log.error("override_unproved", order_id=told.id, edge=edge_id, key_id=report.signed.key_id)
+
+
+async def _proved(session: AsyncSession, report: OverrideReport) -> tuple[Override | None, str]:
+    """The order as it was signed, if it was by a key that was ever registered here, and the key's name."""
+    row = await repository.key(session, report.signed.key_id)
+    if row is None:
+        return None, report.signed.key_id
+    try:
+        order = report.signed.open([VerifyKey.from_text(row.public_key)])
+    except SealBroken:
+        return None, row.name
+    return (order if order.id == report.view.id else None), row.name
+
+
+def _view(row: OperatorKey) -> OperatorKeyView:
+    return OperatorKeyView(key_id=row.key_id, name=row.name, public_key=row.public_key, created_by=row.created_by,
+                           created_at=row.created_at, revoked_at=row.revoked_at)
