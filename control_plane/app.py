@@ -40,6 +40,7 @@ from control_plane.topology import routes as topology
 from control_plane.usage import routes as usage
 from control_plane.usage.partitions import Partitions, days_ahead
 from control_plane.wakeup import Wakeups
+from control_plane.watch.board import Board
 
 log = structlog.get_logger()
 
@@ -81,7 +82,7 @@ async def running(settings: Settings, clock: Clock) -> AsyncIterator[AppContext]
     context = AppContext(
         settings=settings, db=db, clock=clock, signing_key=SigningKey.load_or_create(settings.signing_key_file),
         wakeups=Wakeups(settings.database_url), identities=Identities(db, clock, settings.identity_cache_s),
-        partitions=Partitions())
+        partitions=Partitions(), board=Board(db, clock))
     await context.partitions.ensure(db, days_ahead(utc(clock.time_s()).date()))
     tasks = [asyncio.create_task(_kept_running(name, loop)) for name, loop in _loops(context)]
     try:

@@ -12,11 +12,13 @@ from control_plane.identity.cache import Identities
 from control_plane.settings import Settings
 from control_plane.usage.partitions import Partitions
 from control_plane.wakeup import Wakeups
+from control_plane.watch.board import Board
 
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """`wakeups` are hints between replicas; `identities` verifies machines; `partitions` knows which exist."""
+    """`wakeups` are hints between replicas; `identities` verifies machines; `partitions` knows which exist; `board` is
+    what Prometheus is told of the fleet."""
 
     settings: Settings
     db: Database
@@ -25,6 +27,7 @@ class AppContext:
     wakeups: Wakeups
     identities: Identities
     partitions: Partitions
+    board: Board
 
 
 def app_context(request: Request) -> AppContext:

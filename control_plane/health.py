@@ -27,6 +27,7 @@ async def readyz(context: Context) -> dict[str, str]:
 
 
 @router.get("/metrics")
-async def metrics() -> Response:
-    """Prometheus metrics."""
-    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+async def metrics(context: Context) -> Response:
+    """Prometheus metrics: this replica's own, and what the database holds of the fleet."""
+    fleet = await context.board.text()
+    return Response(generate_latest() + fleet, media_type=CONTENT_TYPE_LATEST)

@@ -10,8 +10,8 @@ DATABASE_UP = Gauge(
     "meridian_control_plane_database_up", "1 if the figures that the database holds could be read at this scrape.")
 MACHINE_CLOCK_OFFSET_S = Gauge(
     "meridian_control_plane_machine_clock_offset_seconds",
-    "How far the clock of an agent or edge is ahead of this replica's, by its last signed request; the request's own way "
-    "makes it look behind.", ["kind", "identity"])
+    "How far the clock of an agent or edge is ahead of this replica's, by its last signed request; the request's own "
+    "way makes it look behind.", ["kind", "identity"])
 PROPAGATION_S = Histogram(
     "meridian_routing_propagation_seconds",
     "From a snapshot's making to its acknowledgement by an edge that was there all the while.",

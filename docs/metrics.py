@@ -61,9 +61,9 @@ def metrics_page(heading: str) -> str:
     """The page; `heading` is what every generated page begins with."""
     used = _alerts_by_metric()
     parts = ["# Metrics", heading,
-             "Every process answers `/metrics` in Prometheus' text format. `infra/prometheus/` has scrape configuration "
-             "and alert rules, `infra/grafana/` dashboards, [runbooks](runbooks/README.md) say what to do. Durations "
-             "are seconds, money is nano-dollars. No label holds a team, a key, a request or anything that a client "
+             "Every process answers `/metrics` in Prometheus' text format. `infra/prometheus/` has what to scrape and "
+             "alert rules, `infra/grafana/` dashboards, [runbooks](runbooks/README.md) say what to do. Durations are "
+             "seconds, money is nano-dollars. No label holds a team, a key, a request or anything that a client "
              "sent. A counter's name ends with `_total`, a histogram has `_bucket`, `_count` and `_sum`."]
     for title, note, found in sections():
         rows = "\n".join(_row(one, used) for one in found)

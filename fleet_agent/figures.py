@@ -13,7 +13,7 @@ PROCESSES = gauge("agent_processes", "Engine processes by state: ready, running,
 RESTARTS = counter("agent_restarts", "Engine processes that ended by themselves.")
 EPOCH = gauge("agent_epoch", "Highest lease epoch seen.")
 GENERATION = gauge("agent_generation", "Generation of the desired state.")
-SUPERSEDED = gauge("agent_superseded", "1 while another boot of this agent drives the fleet, and this one changes nothing.")
+SUPERSEDED = gauge("agent_superseded", "1 while another boot drives the fleet, and this one changes nothing.")
 COMMANDS_OPEN = gauge("agent_open_commands", "Commands that were accepted and are not finished.")
 SYNC_AGE_S = gauge("agent_sync_age_seconds", "Since the last successful sync; absent before the first.")
 

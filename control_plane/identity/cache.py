@@ -7,9 +7,18 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from control_plane import metrics
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, IdentityKind
-from control_plane.contracts.signing import BadSignature, Nonces, NotSigned, SignedRequest, VerifyKey, claimed_identity
+from control_plane.contracts.signing import (
+    TIME_HEADER,
+    BadSignature,
+    Nonces,
+    NotSigned,
+    SignedRequest,
+    VerifyKey,
+    claimed_identity,
+)
 from control_plane.db import Database
 from control_plane.errors import Unauthenticated
 from control_plane.identity import repository
@@ -52,6 +61,8 @@ class Identities:
             request.check(headers, known.key, self._clock, self._nonces)
         except (NotSigned, BadSignature) as error:
             raise Unauthenticated(str(error)) from error
+        metrics.MACHINE_CLOCK_OFFSET_S.labels(known.machine.kind.value, known.machine.id).set(
+            float(headers[TIME_HEADER]) - self._clock.time_s())
         return known.machine
 
     async def _find(self, identity_id: str) -> _Known:
@@ -65,12 +76,17 @@ class Identities:
         async with self._db.begin() as session:
             row = await repository.identity(session, identity_id)
         if row is None or row.revoked_at is not None:
-            self._known.pop(identity_id, None)
+            self._forget(identity_id)
             raise Unauthenticated(
                 "the identity is unknown or revoked; enrol again with a new token", code=UNKNOWN_IDENTITY)
         known = _Known(Machine(row.id, row.kind, row.subject), VerifyKey.from_text(row.public_key), until_s)
         self._known[identity_id] = known
         self._known.move_to_end(identity_id)
         if len(self._known) > MAX_CACHED:
-            self._known.popitem(last=False)
+            self._forget(next(iter(self._known)))
         return known
+
+    def _forget(self, identity_id: str) -> None:
+        known = self._known.pop(identity_id, None)
+        if known is not None:
+            metrics.MACHINE_CLOCK_OFFSET_S.remove_by_labels({"identity": identity_id})

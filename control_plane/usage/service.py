@@ -57,7 +57,9 @@ class Intake:
             facts = await _facts(session, batch.frames, oldest_s, newest_s)
             return UsageAnswer(await _store(session, edge_id, batch, facts))
 
-        return await self.db.run(work)
+        answer = await self.db.run(work)
+        _note_lag(batch, answer, self.clock.time_s())
+        return answer
 
 
 async def summary(session: AsyncSession, window: Window, groups: Sequence[UsageGroup],
@@ -154,6 +156,15 @@ async def _set_aside(session: AsyncSession, edge_id: str, frames: Sequence[Frame
     if aside and await repository.quarantine(session, aside):
         named = [reason.value for reason in reasons if reason is not None]
         after_commit(session, lambda: _alarm(named))
+
+
+def _note_lag(batch: UsageBatch, answer: UsageAnswer, now_s: float) -> None:
+    """Notes how long the record that waited longest took to get here."""
+    stored = [frame for frame, verdict in zip(batch.frames, answer.verdicts, strict=True)
+              if isinstance(frame, UsageRecord) and verdict is Verdict.STORED]
+    if stored:
+        ended_s = min(record.opened_at_s + record.duration_ms / 1_000 for record in stored)
+        metrics.USAGE_LAG_S.observe(max(now_s - ended_s, 0.0))
 
 
 def _count(verdicts: Sequence[Verdict]) -> None:

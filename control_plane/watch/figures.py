@@ -59,13 +59,14 @@ COMMANDS_OPEN = gauge("commands_open", "Commands that an agent has not finished.
 COMMANDS_OLDEST_S = gauge("commands_oldest_seconds", "Age of a fleet's oldest unfinished command.", "fleet")
 AUTOMATION_FROZEN = gauge("automation_frozen", "1 while automation stands still.")
 
-CAPACITY_READY = gauge("capacity_ready_requests", "Concurrent requests that a model's ready replicas hold well.", "model")
+CAPACITY_READY = gauge(
+    "capacity_ready_requests", "Concurrent requests that a model's ready replicas hold well.", "model")
 CAPACITY_PEAK = gauge("capacity_peak_requests", "Most concurrent requests of a model within 30 minutes.", "model")
 CAPACITY_RESERVED = gauge("capacity_reserved_requests", "Concurrent requests of a model that are reserved.", "model")
 CAPACITY_HEADROOM = gauge(
     "capacity_headroom_requests",
-    "What is left of a model's ready capacity, beyond 1.2 times the larger of peak and reservations, in the tightest set "
-    "of regions; negative: too little.", "model")
+    "What is left of a model's ready capacity beyond 1.2 times the larger of peak and reservations, in the tightest "
+    "set of regions; negative: too little.", "model")
 
 USAGE_OPEN = gauge("usage_open_requests", "Requests that were announced and have no record yet.")
 USAGE_OPEN_OLDEST_S = gauge("usage_open_oldest_seconds", "Age of the oldest announced request without a record.")

@@ -60,6 +60,10 @@ ALERTS: dict[str, tuple[str, Series, Series]] = {
     "DatacenterOutForLong": (
         "25h", {'meridian_datacenter_state{datacenter="a", region="a", state="drained"}': "1x60"},
         {'meridian_datacenter_state{datacenter="a", region="a", state="active"}': "1x60"}),
+    "AuditChainBroken": ("1m", {'meridian_audit_chain_ok{log="audit"}': "1 0x5"},
+                         {'meridian_audit_chain_ok{log="audit"}': "1x5"}),
+    "HeadroomGone": ("20m", {'meridian_capacity_headroom_requests{model="m"}': "-3x30"},
+                     {'meridian_capacity_headroom_requests{model="m"}': "-3x5 4x30"}),
     "OperationStuck": ("5m", {'meridian_operations_overdue{kind="drain"}': "1x10"},
                        {'meridian_operations_overdue{kind="drain"}': "0x10"}),
     "OperationOpenForLong": ("2m", {'meridian_operations_oldest_seconds{kind="rollout"}': "21700x5"},
