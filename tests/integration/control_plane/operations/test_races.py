@@ -62,9 +62,9 @@ async def test_two_drains_that_were_both_planned_do_not_both_close(world: World)
         await forget(db)
         async with db.begin() as session:
             await session.execute(text(
-                "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, deadline_at, "
-                "lock_token, lock_expires_at) SELECT 'op_' || id, 'drain', id, id, 'running', 'race', 'test', false, "
-                "now() + interval '1 h', 'me', now() + interval '1 h' FROM datacenter"))
+                "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, "
+                "deadline_at, lock_token, lock_expires_at) SELECT 'op_' || id, 'drain', id, id, 'running', 'race', "
+                "'test', false, now() + interval '1 h', 'me', now() + interval '1 h' FROM datacenter"))
             await session.execute(text(
                 "INSERT INTO operation_step (operation_id, seq, name, state, memory) "
                 "SELECT id, 1, 'close', 'pending', '{}' FROM operation"))
@@ -88,8 +88,8 @@ async def test_an_operation_is_leased_to_one_of_many_replicas(database_url: str)
             "INSERT INTO datacenter (id, region_id, traffic_state, weight, generation, changed_by, reason) "
             "VALUES ('dc', 'r', 'active', 1, 1, 'test', 'test')"))
         await session.execute(text(
-            "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, deadline_at) "
-            "VALUES ('op_1', 'drain', 'dc', 'dc', 'planned', 'race', 'test', false, now())"))
+            "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, "
+            "deadline_at) VALUES ('op_1', 'drain', 'dc', 'dc', 'planned', 'race', 'test', false, now())"))
 
     async def lease() -> list[str]:
         async with db.begin() as session:

@@ -24,7 +24,8 @@ async def test_an_operation_is_found_without_a_hint(database_url: str, tmp_path:
         async with world.replica.context.db.begin() as session:
             await session.execute(text(
                 "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, "
-                "deadline_at) VALUES ('op_1', 'drain', :id, :id, 'planned', 'test', 'test', true, now() + interval '1 h')"), {"id": WEST})
+                "deadline_at) VALUES ('op_1', 'drain', :id, :id, 'planned', 'test', 'test', true, "
+                "now() + interval '1 h')"), {"id": WEST})
             await session.execute(text(
                 "INSERT INTO operation_step (operation_id, seq, name, state, memory) "
                 "VALUES ('op_1', 1, 'preflight', 'pending', '{}')"))
@@ -38,7 +39,8 @@ async def test_a_broken_operation_does_not_stop_another(database_url: str, tmp_p
         async with world.replica.context.db.begin() as session:
             await session.execute(text(
                 "INSERT INTO operation (id, kind, datacenter_id, subject, state, reason, requested_by, forced, "
-                "deadline_at) SELECT 'op_0', 'drain', id, id, 'planned', 'test', 'test', true, now() FROM datacenter WHERE id <> :id"),
+                "deadline_at) SELECT 'op_0', 'drain', id, id, 'planned', 'test', 'test', true, now() FROM datacenter "
+                "WHERE id <> :id"),
                 {"id": WEST})
         async with world.running():
             ended = await world.ended(await world.started("drain", WEST, force=True))
