@@ -63,6 +63,11 @@ class Layout:
         return self.state / "control-plane" / "snapshot.key"
 
     @property
+    def override_key(self) -> Path:
+        """What the operator of this stack signs orders to edges with; where the command line looks for it."""
+        return self.state / "operator" / "override.key"
+
+    @property
     def worker(self) -> Path:
         return self.state / "worker"
 
@@ -70,6 +75,11 @@ class Layout:
     def local_file(self) -> Path:
         """What the command line and programs read about the running stack."""
         return self.state / "local.json"
+
+    @property
+    def prometheus_file(self) -> Path:
+        """What a Prometheus on this machine would scrape."""
+        return self.state / "prometheus.yml"
 
     @property
     def process_file(self) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from control_plane.contracts.operator import StatusView
-from infra.local import local_file, postgres, processes, provision, readiness, valkey
+from infra.local import local_file, postgres, processes, provision, readiness, scraping, valkey
 from infra.local.child import ProcessSpec
 from infra.local.layout import Layout, Secrets
 from infra.local.ports import HOST
@@ -59,6 +59,7 @@ class Stack:
         """Tells programs what runs now, and where."""
         facts = local_file.local_facts(self._layout, self._shape, self.secrets, self._supervisor.pids())
         local_file.write(self._layout, facts)
+        self._layout.prometheus_file.write_text(scraping.configuration(self._shape))
 
     async def _start_postgres(self) -> None:
         server = processes.postgres(self._layout, self._shape, self.secrets)

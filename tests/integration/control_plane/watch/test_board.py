@@ -39,6 +39,11 @@ async def scrape(replica: Replica) -> Scrape:
     return Scrape((await Board(replica.context.db, replica.context.clock).text()).decode())
 
 
+async def exposed(replica: Replica) -> str:
+    """What the replica answers Prometheus."""
+    return (await replica.client.get("/metrics")).text
+
+
 @pytest.fixture
 async def world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
     async with running_world(database_url, tmp_path) as made:
@@ -120,7 +125,7 @@ async def test_operations_are_told_from_their_beginning_to_their_end(world: Worl
         operation = await world.started("drain", WEST)
         under_way = await scrape(world.replica)
         assert (await world.ended(operation)).state == "succeeded"
-    assert sum(under_way.get("operations_open", kind="drain", state=state) or 0 for state in ("planned", "running")) == 1
+    assert sum(under_way.get("operations_open", kind="drain", state=one) or 0 for one in ("planned", "running")) == 1
     assert under_way.get("operations_overdue", kind="drain") == 0
     after = await scrape(world.replica)
     assert after.get("operations_open", kind="drain", state="running") == 0
@@ -143,8 +148,7 @@ async def test_how_long_a_snapshot_took_to_be_used_is_counted_once_for_each_edge
     name = "meridian_routing_propagation_seconds_count"
 
     async def counted() -> float:
-        text = (await world.replica.client.get("/metrics")).text
-        return Scrape(text).values[name, frozenset()]
+        return Scrape(await exposed(world.replica)).values[name, frozenset()]
 
     before = await counted()
     await world.started("drain", WEST, force=True)
@@ -163,8 +167,7 @@ async def test_a_refused_snapshot_is_counted_once_however_often_it_is_told(world
     edge.nack = Nack(lineage=1, version=99, error="poisoned")
 
     async def counted() -> float:
-        text = (await world.replica.client.get("/metrics")).text
-        return Scrape(text).get("routing_snapshots_refused_total", region=WEST) or 0.0
+        return Scrape(await exposed(world.replica)).get("routing_snapshots_refused_total", region=WEST) or 0.0
 
     before = await counted()
     await edge.post()
@@ -173,9 +176,8 @@ async def test_a_refused_snapshot_is_counted_once_however_often_it_is_told(world
 
 
 async def test_a_machines_clock_is_compared_with_ours(world: World) -> None:
-    text = (await world.replica.client.get("/metrics")).text
-    offset_s = Scrape(text).get("control_plane_machine_clock_offset_seconds", kind="edge",
-                                identity=world.edges[0].peer.identity)
+    offset_s = Scrape(await exposed(world.replica)).get(
+        "control_plane_machine_clock_offset_seconds", kind="edge", identity=world.edges[0].peer.identity)
     assert offset_s is not None
     assert -5 < offset_s <= 0
 
@@ -213,14 +215,14 @@ async def test_many_scrapes_at_once_read_once(replica: Replica, monkeypatch: pyt
 async def test_without_postgres_there_are_no_figures_of_it_and_no_old_ones(
         database_url: str, tmp_path: Path) -> None:
     async with gated(database_url) as (gate, url), running_replica(url, tmp_path) as replica:
-        assert "meridian_routing_lineage 1.0" in (await replica.client.get("/metrics")).text
+        assert "meridian_routing_lineage 1.0" in await exposed(replica)
         await gate.close()
         async with asyncio.timeout(20):
-            while "meridian_routing_lineage" in (text := (await replica.client.get("/metrics")).text):
+            while "meridian_routing_lineage" in (text := await exposed(replica)):  # noqa: ASYNC110 - over HTTP
                 await asyncio.sleep(0.2)
         assert "meridian_control_plane_database_up 0.0" in text
         assert "meridian_control_plane_requests_total" in text
         await gate.open()
         async with asyncio.timeout(30):
-            while "meridian_routing_lineage" not in (await replica.client.get("/metrics")).text:
+            while "meridian_routing_lineage" not in await exposed(replica):  # noqa: ASYNC110 - over HTTP
                 await asyncio.sleep(0.2)
