@@ -19,6 +19,7 @@ from control_plane import errors, health
 from control_plane.agents import routes as agents
 from control_plane.audit import routes as audit
 from control_plane.billing import routes as billing
+from control_plane.capacity import routes as capacity
 from control_plane.context import AppContext
 from control_plane.contracts import ids, logs
 from control_plane.contracts.clock import Clock, SystemClock, utc
@@ -46,7 +47,7 @@ log = structlog.get_logger()
 
 ROUTERS = (
     health.router, identity.router, audit.router, tenancy.router, usage.router, billing.router, topology.router,
-    agents.router, operations.router, override.router, routing.router, dashboard.router)
+    agents.router, operations.router, capacity.router, override.router, routing.router, dashboard.router)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 SHUTDOWN_GRACE_S = 5
 STARTUP_FAILURE = 3

@@ -5,6 +5,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from control_plane.contracts.capacity import PlannerMode
+
 
 class Settings(BaseSettings):
     """The control plane's settings; the worker reads the same ones."""
@@ -37,6 +39,24 @@ class Settings(BaseSettings):
     usage_retention_days: int = Field(default=35, ge=2, description="How old a usage record may be when it arrives.")
     drain_verify_s: float = Field(
         default=2.0, ge=0, description="How long a datacenter must stay without requests before it counts as drained.")
+    capacity_mode: PlannerMode = Field(
+        default=PlannerMode.ADVISE,
+        description="What the capacity planner may do until an operator says otherwise (`meridian capacity mode`): "
+                    "`off`, `advise` (plan and tell) or `auto` (carry out).")
+    capacity_interval_s: float = Field(default=60.0, gt=0, description="How often the capacity planner plans.")
+    capacity_sustain_s: float = Field(
+        default=600.0, ge=0, description="How long a pool must be too full or too empty before it is changed.")
+    capacity_step_interval_s: float = Field(
+        default=300.0, ge=0, description="Shortest time between two steps of one model.")
+    capacity_reversal_s: float = Field(
+        default=1_800.0, ge=0, description="Shortest time between a step of a pool and one the other way.")
+    capacity_settle_s: float = Field(
+        default=900.0, ge=0, description="How long a replica that was added may take until it is ready.")
+    capacity_release_s: float = Field(
+        default=900.0, ge=0, description="How long a replica that was taken away may hold its GPUs.")
+    capacity_spare_datacenters: int = Field(
+        default=1, ge=0, le=10,
+        description="How many datacenters of a model may be lost while the others still hold all of its requests.")
     state_dir: Path | None = Field(
         default=None,
         description="Directory in which the worker's beat keeps when each regular task ran last. Without it the beat "

@@ -21,6 +21,7 @@ from prometheus_client import REGISTRY
 
 from control_plane import metrics
 from control_plane.audit import tasks as audit
+from control_plane.capacity import tasks as capacity
 from control_plane.contracts import health, logs
 from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.db import Database
@@ -45,6 +46,7 @@ SCHEDULE_S = {
     "usage.rollup.catch_up": 600.0,
     "usage.partitions": 3_600.0,
     "identity.prune": 3_600.0,
+    "capacity.prune": 3_600.0,
     "audit.verify": 86_400.0,
 }
 
@@ -124,6 +126,7 @@ def build_worker(settings: Settings, background: Background) -> Celery:
         "usage.rollup.catch_up": lambda _: usage.catch_up_rollups(db, clock),
         "usage.partitions": lambda _: usage.make_partitions(db, clock),
         "identity.prune": lambda _: identity.prune_enrolment_tokens(db, clock),
+        "capacity.prune": lambda _: capacity.prune(db),
         "audit.verify": lambda _: audit.verify_chain(db),
         "worker.heartbeat": lambda _: beat_heart(background.pulse, settings.heartbeat_file),
     }

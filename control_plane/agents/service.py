@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.agents import repository
 from control_plane.agents.lease import Claim, Lease, LeaseRefusal, decide
+from control_plane.capacity import service as capacity
 from control_plane.context import AppContext
 from control_plane.contracts.agent_sync import (
     LEASE_TTL_S,
@@ -80,11 +81,13 @@ async def _observe(session: AsyncSession, fleet: Fleet, held: Lease, seen: list[
     """Stores what the agent saw of this fleet's deployments; whether anything that edges route by moved."""
     reports = {report.deployment_id: report for report in seen}
     moved = False
-    for deployment in await topology.deployments_of(session, fleet.id):
+    known = await topology.deployments_of(session, fleet.id)
+    for deployment in known:
         report = reports.get(deployment.id)
         if report is not None:
             moved |= _record(deployment, report)
             await repository.store_ready_replicas(session, deployment.id, report.pools)
+    await capacity.note(session, [reports[one.id] for one in known if one.id in reports])
     await repository.store_view(session, fleet.id, held.epoch, [report.model_dump(mode="json") for report in seen])
     await session.flush()
     return moved

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from control_plane.capacity.work import CapacityWork
 from control_plane.context import AppContext
 from control_plane.operations.work import OperationsWork
 from control_plane.reconcile import runner
@@ -11,3 +12,4 @@ async def run(context: AppContext) -> None:
     """Runs every loop until cancelled. Each one outlives an absent Postgres by itself."""
     async with asyncio.TaskGroup() as group:
         group.create_task(runner.run(context, OperationsWork(context)), name="operations")
+        group.create_task(runner.run(context, CapacityWork(context)), name="capacity")

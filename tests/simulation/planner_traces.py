@@ -11,7 +11,6 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from control_plane.capacity.demand import DAYS, SLOTS_AHEAD, SLOTS_BEFORE, Day, Slot, forecast, observed
 from control_plane.capacity.hysteresis import Limits, PastMove, PoolKey, Signals, swings
@@ -185,7 +184,8 @@ class World:
         for name, gpus in changed.items():
             total = self.fleets[name].gpu_total
             found.most_step_share = max(found.most_step_share, gpus / total)
-            used = sum(one.wanted * one.pool.gpus_per_replica for one in self.pools.values() if one.pool.fleet_id == name)
+            used = sum(one.wanted * one.pool.gpus_per_replica for one in self.pools.values()
+                       if one.pool.fleet_id == name)
             found.over_gpus = max(found.over_gpus, used - total)
 
     def _static_gpus(self) -> float:
