@@ -16,20 +16,23 @@ def judge(order: Override, edge: str, held: Sequence[Override], drained: Sequenc
     if order.edge != edge:
         return OverrideOutcome.WRONG_EDGE, f"the order is for edge {order.edge}, this is {edge}"
     same = next((other for other in held if other.id == order.id), None)
-    if same is not None:
-        return ((OverrideOutcome.KNOWN, "this edge has the order already") if same == order
-                else (OverrideOutcome.OTHER_ORDER, f"another order has the id {order.id}"))
+    if same is not None and same != order:
+        return OverrideOutcome.OTHER_ORDER, f"another order has the id {order.id}"
     if order.issued_at_s > now_s + MAX_SKEW_S:
         return OverrideOutcome.NOT_YET, (f"the order is of {order.issued_at_s - now_s:.0f} s from now by this edge's "
                                          "clock: set the clocks right")
     if order.expires_at_s <= now_s:
         return OverrideOutcome.EXPIRED, (f"the order ended {now_s - order.expires_at_s:.0f} s ago by this edge's "
                                          "clock: give it again, or set the clocks right")
+    if order.action is OverrideAction.DRAIN and is_lifted(order, held):
+        return OverrideOutcome.LIFTED, f"a later order lifted this one: give a new one to drain {order.datacenter}"
+    if same is not None:
+        return OverrideOutcome.KNOWN, "this edge has the order already"
     if len(held) >= MAX_ORDERS:
         return OverrideOutcome.TOO_MANY, f"this edge keeps {MAX_ORDERS} orders that nobody has fetched yet"
     if order.action is OverrideAction.LIFT:
         return OverrideOutcome.TAKEN, f"no earlier order about {order.datacenter} counts any more"
-    return _judge_drain(order, held, drained, snapshot)
+    return _judge_drain(order, drained, snapshot)
 
 
 def is_lifted(order: Override, held: Sequence[Override]) -> bool:
@@ -39,9 +42,7 @@ def is_lifted(order: Override, held: Sequence[Override]) -> bool:
                and other.issued_at_s >= order.issued_at_s for other in held)
 
 
-def _judge_drain(order: Override, held: Sequence[Override], drained: Sequence[str], snapshot: Snapshot) -> Verdict:
-    if is_lifted(order, held):
-        return OverrideOutcome.LIFTED, f"a later order lifted this one: give a new one to drain {order.datacenter}"
+def _judge_drain(order: Override, drained: Sequence[str], snapshot: Snapshot) -> Verdict:
     known = [place.id for place in snapshot.datacenters]
     if order.datacenter not in known:
         return OverrideOutcome.UNKNOWN_DATACENTER, (

@@ -117,6 +117,7 @@ def edge(layout: Layout, shape: Shape, secrets: Secrets, index: int) -> ProcessS
         argv=(meridian(), "edge"),
         env=_machine(shape, layout.edge(index)) | _listen(shape.ports.edge(index)) | {
             "MERIDIAN_SHUTDOWN_GRACE_S": str(EDGE_SHUTDOWN_GRACE_S),
+            "MERIDIAN_OVERRIDE_URL": shape.edge_urls[index],
             "MERIDIAN_VALKEY_URL": valkey(layout, shape, secrets).edge_url},
         log_path=layout.log(f"edge-{index}"),
         cwd=str(layout.edge(index)),

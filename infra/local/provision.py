@@ -27,8 +27,9 @@ from control_plane.contracts.operator import (
     StatusView,
     TeamRequest,
 )
+from control_plane.contracts.override_keys import OperatorKeyRequest
 from control_plane.contracts.problem import Problem
-from control_plane.contracts.signing import write_private
+from control_plane.contracts.signing import SigningKey, write_private
 from infra.local import child, history
 from infra.local.child import ProcessSpec
 from infra.local.errors import StackRefused
@@ -42,6 +43,7 @@ PAUSE_S = 0.2
 BOOTSTRAP_DEADLINE_S = 60.0
 KEY_NAME = "local"
 CREDIT_USD = Decimal(1_000)
+OPERATOR_KEY_NAME = "local-operator"
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -95,6 +97,11 @@ class OperatorApi:
         created = _parse(await self._send("POST", path, request), KeyCreated)
         return created.id, created.secret
 
+    async def ensure_operator_key(self, public_key: str) -> None:
+        """Has edges believe the stack's own operator when the control plane is off."""
+        await self._send("POST", "/operator/v1/operator-keys",
+                         OperatorKeyRequest(name=OPERATOR_KEY_NAME, public_key=public_key), accept=(409,))
+
     async def enrolment_token(self, kind: IdentityKind, subject: str) -> str:
         """A one-time token."""
         request = EnrolmentTokenRequest(kind=kind, subject=subject)
@@ -129,6 +136,7 @@ async def provision(api: OperatorApi, layout: Layout, shape: Shape, secrets: Sec
     them runs yet."""
     await asyncio.gather(api.declare(shape), api.ensure_team())
     await api.ensure_credit()
+    await api.ensure_operator_key(SigningKey.load_or_create(layout.override_key).public.text)
     history.forget_lost(layout, shape, await api.status())
     key_id, secret = await api.ensure_key(secrets)
     provisioned = secrets.model_copy(update={"api_key_id": key_id, "api_key": secret})
