@@ -1,16 +1,19 @@
-"""`meridian status`: the fleet at a glance."""
+"""`meridian status`: the fleet at a glance, once or all the time."""
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from control_plane.cli import edge_calls, render
-from control_plane.cli.invocation import Invocation, command
+from control_plane.cli import edge_calls, render, watching
+from control_plane.cli import models as models_of
+from control_plane.cli.durations import duration
+from control_plane.cli.invocation import Invocation, command, flag
 from control_plane.cli.render import Cell, Column, Sheet
 from control_plane.cli.steps import in_words
 from control_plane.contracts.deployment import PoolRole
-from control_plane.contracts.operations import OperationView, StepState
+from control_plane.contracts.operations import AutomationView, OperationView, StepState
 from control_plane.contracts.operator import (
     Continuation,
     DatacenterStatus,
@@ -18,18 +21,35 @@ from control_plane.contracts.operator import (
     EdgeStatus,
     FleetStatus,
     StatusView,
+    VoteStatus,
 )
 
 app = typer.Typer(add_completion=False)
 
+SHORTEST_S = 0.2
+
+
+Watch = Annotated[bool, flag("--watch", "-w", help="Show it all the time, until Ctrl-C.")]
+Every = Annotated[float, duration("--every", help="How often --watch looks (default: 2s).")]
+
 
 @command(app, "status")
-def status(cli: Invocation) -> None:
-    """Show datacenters, deployments, edges and what is under way.
+def status(cli: Invocation, watch: Watch = False, every: Every = 2.0) -> None:
+    """Show datacenters, models, deployments, edges and what is under way.
 
-    CONTINUES says which open streams may go on elsewhere if a deployment is lost: none, plain ones, or all.
+    Capacity is in concurrent requests; HEADROOM is what is ready minus 1.2 times the larger of the last 30 minutes'
+    peak and what is reserved. TTFT and ITL are of the last 5 minutes, UPTIME of 5 minutes, 30 minutes and a day, as
+    edges saw them. A dash is what nobody knows. CONTINUES says which open streams may go on elsewhere if a deployment
+    is lost: none, plain ones, or all.
     """
     with cli.client() as client:
+        def ask() -> watching.Shown:
+            view = client.get("/operator/v1/status", StatusView)
+            return view, heading(view), sheets(view)
+
+        if watch:
+            watching.watch(cli, ask, max(every, SHORTEST_S))
+            return
         view = client.get("/operator/v1/status", StatusView)
     edge_calls.remember(cli.settings(), view.edges)
     cli.show(view, sheets(view), heading(view))
@@ -38,16 +58,19 @@ def status(cli: Invocation) -> None:
 def heading(view: StatusView) -> str:
     """What the figures are as of."""
     lineage = f" of lineage {view.lineage}" if view.lineage > 1 else ""
-    return f"Snapshot {view.snapshot_version}{lineage}, as of {render.moment(view.as_of)}"
+    frozen = f"; automation is frozen {_frozen(view.automation)}" if view.automation.frozen else ""
+    return f"Snapshot {view.snapshot_version}{lineage}, as of {render.moment(view.as_of)}{frozen}"
 
 
 def sheets(view: StatusView) -> list[Sheet]:
     """The whole picture as tables; what is under way only when something is."""
+    models = [models_of.capacity_sheet(view.models), models_of.quality_sheet(view.models)] if view.models else []
     under_way = [operations_sheet(view.running_operations)] if view.running_operations else []
-    return [datacenter_sheet(view.datacenters), deployment_sheet(view.datacenters), edge_sheet(view.edges), *under_way]
+    return [datacenter_sheet(view.datacenters, view.votes), *models, deployment_sheet(view.datacenters),
+            edge_sheet(view.edges), *under_way]
 
 
-def datacenter_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
+def datacenter_sheet(datacenters: Iterable[DatacenterStatus], votes: Iterable[VoteStatus] = ()) -> Sheet:
     columns = [Column("DATACENTER"), Column("TRAFFIC"), Column("WEIGHT", right=True), Column("OPEN", right=True),
                Column("FLEET"), Column("AGENT")]
     rows: list[list[Cell]] = []
@@ -58,7 +81,9 @@ def datacenter_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
         for fleet in fleets or [["none", ""]]:
             rows.append([*own, *fleet])
             own = [""] * len(own)
-    return Sheet(columns, rows, "No datacenters yet: meridian topology apply -f FILE")
+    notes = [Text(f"{vote.datacenter} is {vote.verdict} to {vote.edges} of {vote.of} edges, "
+                  f"for {render.span(vote.held_s)}: {vote.evidence}", style=render.BAD) for vote in votes]
+    return Sheet(columns, rows, "No datacenters yet: meridian topology apply -f FILE", notes)
 
 
 def deployment_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
@@ -95,6 +120,11 @@ def operations_sheet(operations: Iterable[OperationView]) -> Sheet:
     columns = [Column("OPERATION"), Column("KIND"), Column("OF"), Column("NOW", loose=True)]
     rows = [[operation.id, operation.kind, operation.subject, _now(operation)] for operation in operations]
     return Sheet(columns, rows, "No operation is under way.")
+
+
+def _frozen(automation: AutomationView) -> str:
+    until = f"until {render.moment(automation.until)}" if automation.until else "until somebody ends it"
+    return f"{until} by {automation.by}: {automation.reason}"
 
 
 def _agent(fleet: FleetStatus) -> Text:

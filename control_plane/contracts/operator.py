@@ -12,7 +12,7 @@ from pydantic import Field
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.keys import Scope
-from control_plane.contracts.operations import OperationView
+from control_plane.contracts.operations import AutomationView, OperationView
 from control_plane.contracts.override import OverrideView
 from control_plane.contracts.pricing import Usd
 from control_plane.contracts.problem import PRINTABLE
@@ -190,13 +190,57 @@ class EdgeStatus(Wire):
     overrides: list[OverrideView] = Field(default_factory=list)
 
 
+class Quality(Wire):
+    """How a model was served, as edges saw it: percentiles of the last 5 minutes in seconds, and uptime in percent by
+    OpenRouter's inclusion rules. What fewer than 100 requests say is null."""
+
+    ttft_p50_s: float | None = None
+    ttft_p90_s: float | None = None
+    ttft_p99_s: float | None = None
+    itl_p50_s: float | None = None
+    itl_p90_s: float | None = None
+    uptime_5m: float | None = None
+    uptime_30m: float | None = None
+    uptime_1d: float | None = None
+
+
+class ModelStatus(Wire):
+    """A model in a region, or everywhere (`region` null). Capacity is in concurrent requests: what `serving` of the
+    `holding` datacenters hold, what is reserved, and what is left of it; `streams` are open at the edges."""
+
+    model: str
+    region: str | None
+    serving: int
+    holding: int
+    ready: int | None
+    peak: int | None
+    reserved: int
+    headroom: int | None
+    streams: int | None
+    quality: Quality
+
+
+class VoteStatus(Wire):
+    """What edges say against a datacenter: how many of the live ones, and the longest that one of them has."""
+
+    datacenter: str
+    verdict: str
+    edges: int
+    of: int
+    held_s: float
+    evidence: str
+
+
 class StatusView(Wire):
     """Everything `meridian status` shows."""
 
     lineage: int
     snapshot_version: int
     datacenters: list[DatacenterStatus]
+    models: list[ModelStatus] = Field(default_factory=list)
     edges: list[EdgeStatus]
+    votes: list[VoteStatus] = Field(default_factory=list)
+    automation: AutomationView = AutomationView(frozen=False)
     running_operations: list[OperationView]
     as_of: datetime
 
