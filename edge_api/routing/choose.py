@@ -1,7 +1,8 @@
 """Which datacenter a request goes to.
 
-A session's home is found by weighted rendezvous hashing: every turn finds the same datacenter, where its prefix is
-cached, without any shared state; when a datacenter leaves, only its own sessions move, and they spread by weight.
+A session's home is found by weighted rendezvous hashing: every turn finds the same deployment, where its prefix is
+cached, without any shared state; when one leaves, or gets less, only sessions of its own move, and they spread by
+weight; when one gets more, sessions only move there.
 Source: Thaler and Ravishankar's highest random weight, in the logarithmic form for weights (score = -weight / ln u).
 
 From home a request goes elsewhere when another place is cheaper by a clear margin (`cost.py`), for example because the
@@ -124,18 +125,12 @@ class Chooser:
 
 
 def rendezvous(routes: list[Route], session_key: str) -> Route:
-    """The session's home: the datacenter with the best score; between two fleets in it the address decides, for the
-    same session always in the same way."""
+    """The session's home: the deployment with the best score."""
     session, number = session_key.encode(), int.from_bytes
     scores = [  # `_uniform` without its frame: this is most of what a choice costs
-        -route.weight
-        / log((number(blake2b(session + route.datacenter_salt, digest_size=8).digest(), "big") + 0.5) / _SCALE)
+        -route.weight / log((number(blake2b(session + route.salt, digest_size=8).digest(), "big") + 0.5) / _SCALE)
         for route in routes]
-    best = max(scores)
-    if scores.count(best) == 1:
-        return routes[scores.index(best)]
-    tied = [route for route, score in zip(routes, scores, strict=True) if score == best]
-    return max(tied, key=lambda route: _uniform(session, route.fleet_salt))
+    return routes[scores.index(max(scores))]
 
 
 def _uniform(session: bytes, salt: bytes) -> float:

@@ -12,12 +12,13 @@ from edge_api.upstream.pool import Address
 
 NO_FACTS = EngineFacts()
 ASSUMED_PREFILL_TOKENS_PER_S = 10_000.0
+WHOLE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one datacenter serves a model. `weight` 0 takes no new requests. `engine` is what its engine said of the
-    deployment. `share` is its part of the model's weight: a datacenter's fleets share its weight evenly.
+    """Where one datacenter serves a model. `weight` 0 takes no new requests of it. `engine` is what its engine said of
+    the deployment. `share` is its part of the model's weight. `evacuate`: what is open there goes on elsewhere.
 
     What a choice needs again and again is made once: the frontend's address, what is hashed with a session, and the
     prefill rate of one replica, assumed where nobody measured it.
@@ -26,23 +27,22 @@ class Route:
     datacenter_id: str
     region: str
     state: TrafficState
-    weight: int
+    weight: float
     host: str
     port: int
     tls: bool
     deployment_id: str = ""
     engine: EngineFacts = NO_FACTS
     share: float = 1.0
+    evacuate: bool = False
     address: Address = field(init=False, repr=False)
-    datacenter_salt: bytes = field(init=False, repr=False)
-    fleet_salt: bytes = field(init=False, repr=False)
+    salt: bytes = field(init=False, repr=False)
     prefill_tokens_per_s: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         prefill_tokens_per_s = self.engine.prefill_tokens_per_s or ASSUMED_PREFILL_TOKENS_PER_S
         object.__setattr__(self, "address", (self.host, self.port, self.tls))
-        object.__setattr__(self, "datacenter_salt", f"\n{self.datacenter_id}".encode())
-        object.__setattr__(self, "fleet_salt", f"\n{self.host}:{self.port}".encode())
+        object.__setattr__(self, "salt", f"\n{self.deployment_id or self.datacenter_id}".encode())
         object.__setattr__(self, "prefill_tokens_per_s", prefill_tokens_per_s)
 
 
@@ -76,21 +76,22 @@ class RoutingTable:
 
 
 def build_table(snapshot: Snapshot) -> RoutingTable:
-    """The table of a snapshot whose meaning was checked."""
+    """The table of a snapshot whose meaning was checked. A datacenter's weight is divided evenly among the fleets that
+    serve a model there, and each has as much of its part as its deployment's share says."""
     datacenters = {datacenter.id: datacenter for datacenter in snapshot.datacenters}
 
     def routes(model: SnapshotModel) -> tuple[Route, ...]:
         fleets = Counter(told.datacenter_id for told in model.routes)
-        weight = sum(datacenters[datacenter_id].weight for datacenter_id in fleets) or 1
-        return tuple(
-            route(told, datacenters[told.datacenter_id].weight / fleets[told.datacenter_id] / weight)
-            for told in model.routes)
+        weights = [datacenters[told.datacenter_id].weight * told.share_permille / WHOLE / fleets[told.datacenter_id]
+                   for told in model.routes]
+        total = sum(weights) or 1.0
+        return tuple(route(told, weight, weight / total) for told, weight in zip(model.routes, weights, strict=True))
 
-    def route(told: SnapshotRoute, share: float) -> Route:
+    def route(told: SnapshotRoute, weight: float, share: float) -> Route:
         datacenter, url = datacenters[told.datacenter_id], urlsplit(told.ingress_url)
         tls = url.scheme == "https"
-        return Route(datacenter.id, datacenter.region, datacenter.state, datacenter.weight, url.hostname or "",
-                     url.port or (443 if tls else 80), tls, told.deployment_id, told.engine, share)
+        return Route(datacenter.id, datacenter.region, datacenter.state, weight, url.hostname or "",
+                     url.port or (443 if tls else 80), tls, told.deployment_id, told.engine, share, datacenter.evacuate)
 
     return RoutingTable(snapshot.lineage, snapshot.version, {
         model.id: RoutedModel(

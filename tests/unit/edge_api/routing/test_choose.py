@@ -266,15 +266,22 @@ def test_two_fleets_of_one_datacenter_share_its_sessions(chooser: Chooser) -> No
     assert ports[9100] / sum(ports.values()) == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_lost_fleet_leaves_its_datacenters_sessions_to_the_other() -> None:
+def test_a_lost_fleets_sessions_spread_by_weight_and_nobody_elses_move() -> None:
     health = Health(ManualClock())
     chooser, routed = Chooser(health, Metrics()), two_fleets()
-    homes = {f"s{n}": chosen(chooser, routed, f"s{n}") for n in range(200)}
-    health.lost(routed.routes[0].address)
+    homes = {key: chooser.choose(routed, key, NONE) for key in (f"s{n}" for n in range(4_000))}
+    lost = routed.routes[0]
+    health.lost(lost.address)
+    moved = Counter[str]()
     for key, home in homes.items():
         route = chooser.choose(routed, key, NONE)
         assert route is not None
-        assert (route.datacenter_id, route.port == routed.routes[0].port) == (home, False)
+        assert route.address != lost.address
+        if home is lost:
+            moved[route.deployment_id] += 1
+        else:
+            assert route == home
+    assert moved["us-east-1-b-glm"] / moved.total() == pytest.approx(1 / 3, abs=0.05)
 
 
 class TestHasOther:
