@@ -6,6 +6,7 @@ import sys
 from typing import Any, cast
 
 import typer
+from typer.completion import completion_init
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -22,6 +23,7 @@ COMMANDS = {
     "agent": ("processes", STACK),
     "worker": ("processes", STACK),
     "bootstrap": ("bootstrap", STACK),
+    "completion": ("completing", STACK),
     "status": ("status", FLEET),
     "drain": ("moves", FLEET),
     "restore": ("moves", FLEET),
@@ -76,6 +78,7 @@ def root(ctx: typer.Context, state: StateOption = None, output: OutputOption = N
 
 def run(arguments: list[str]) -> int:
     """The exit code of one invocation."""
+    completion_init()  # the shell asks by environment variables; without them this does nothing
     try:
         code = get_command(app)(arguments, prog_name="meridian", standalone_mode=False)
     except CommandFailed as error:

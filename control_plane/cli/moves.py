@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from control_plane.cli import render
+from control_plane.cli import completing, render
 from control_plane.cli.client import OperatorClient, failure
 from control_plane.cli.documents import typed
 from control_plane.cli.durations import duration
@@ -34,7 +34,9 @@ app = typer.Typer(add_completion=False)
 PATH = "/operator/v1/operations"
 GRACE_S = 60.0  # how much longer than its deadline an operation is waited for
 
-Datacenter = Annotated[str, typer.Argument(metavar="DATACENTER", help="Which datacenter, as meridian status names it.")]
+Datacenter = Annotated[str, typer.Argument(
+    metavar="DATACENTER", autocompletion=completing.datacenters,
+    help="Which datacenter, as meridian status names it.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", metavar="TEXT", help="Why; it is kept in the audit log.")]
 Deadline = Annotated[float, duration(
     "--deadline", help="How long open requests may take to finish (default: 10m).")]

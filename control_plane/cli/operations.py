@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from control_plane.cli import render
+from control_plane.cli import completing, render
 from control_plane.cli.client import Params, segment
 from control_plane.cli.durations import duration
 from control_plane.cli.invocation import Invocation, Output, command
@@ -20,7 +20,9 @@ from control_plane.contracts.operator import Page
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="See, follow and cancel operations.")
 
 PATH = "/operator/v1/operations"
-OperationId = Annotated[str, typer.Argument(metavar="ID", help="The operation, as meridian operations list names it.")]
+OperationId = Annotated[str, typer.Argument(
+    metavar="ID", autocompletion=completing.operations,
+    help="The operation, as meridian operations list names it.")]
 StateFilter = Annotated[OperationState | None, typer.Option("--only", help="Only operations in this state.")]
 Timeout = Annotated[float | None, duration("--timeout", help="How long to wait (default: a minute past the deadline).")]
 
