@@ -111,7 +111,7 @@ def _add_reserved(alone: dict[PoolKey, Wish], observed: Observed, model_id: str,
         pools = [pool for pool in observed.of_model(model_id)
                  if pool.role in SERVING_ROLES and pool.max_inflight and observed.fleet_of(pool).takes_traffic
                  and (not regions or observed.fleet_of(pool).region_id in regions)]
-        held = sum(alone[pool.key].after * (pool.max_inflight or 0) for pool in pools) * share
+        held = sum(max(alone[pool.key].after, pool.replicas) * (pool.max_inflight or 0) for pool in pools) * share
         if pools and held < required(reserved):
             pool = max(pools, key=lambda pool: (pool.replicas > 0, _room(observed, pool), pool.key))
             wish = alone[pool.key]
