@@ -98,7 +98,7 @@ def _nats(site: Site) -> LaunchProcess:
 def _worker(site: Site, spec: DeploymentSpec, name: str, role: PoolRole, model_dir: Path, port: int) -> LaunchProcess:
     engine = spec.engine
     argv = [
-        str(site.python), "-I", "-m", *_program(engine),
+        str(site.python), "-I", "-m", "engine.awake", *_program(engine),
         "--model-path", str(model_dir),
         "--model-name", spec.model.id,
         "--max-model-len", str(spec.model.context_window),

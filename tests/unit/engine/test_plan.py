@@ -74,7 +74,7 @@ def test_each_deployment_has_its_facts() -> None:
 def test_a_scripted_worker_gets_its_parsers_and_no_simulated_gpu() -> None:
     found = build(spec(pools=(("aggregated", 1),), kind="script", tool_parser="hermes"))
     worker = named(found, "glm-aggregated-0")
-    assert worker.argv[:4] == ["/venv/bin/python", "-I", "-m", "engine.script.worker"]
+    assert worker.argv[3:5] == ["engine.awake", "engine.script.worker"]
     assert (option(worker, "--tool-call-parser"), option(worker, "--reasoning-parser")) == ("hermes", "glm45")
     assert json.loads(option(worker, "--structural-tag")) == {"scope": "always", "schema": "strict"}
     assert not {"--block-size", "--disaggregation-mode"} & set(worker.argv)
@@ -120,7 +120,7 @@ def test_the_specification_reaches_the_workers() -> None:
     found = build(spec(cache={"block_size": 32, "blocks_per_replica": 4096},
                        timing={"speedup_ratio": 4, "decode_speedup_ratio": 2}))
     worker = named(found, "glm-decode-1")
-    assert worker.argv[:4] == ["/venv/bin/python", "-I", "-m", "dynamo.mocker"]
+    assert worker.argv[:5] == ["/venv/bin/python", "-I", "-m", "engine.awake", "dynamo.mocker"]
     assert option(worker, "--model-name") == "sim/glm"
     assert option(worker, "--model-path") == "/state/models/sim-1"
     assert option(worker, "--max-model-len") == "32768"
