@@ -110,4 +110,5 @@ def _holding(fleet: Fleet, pools: Iterable[Pool], replicas: Mapping[PoolKey, int
         region_id=fleet.region_id, requests=requests_held(PoolCapacity(
             pool.role, None if pool.ready is None else min(pool.ready, replicas[pool.key]), pool.max_inflight)
             for pool in pools),
-        serves=fleet.takes_traffic and fleet.is_heard and pools[0].serves and all(replicas[p.key] > 0 for p in pools))
+        serves=fleet.takes_traffic and fleet.is_heard and all(
+            pool.serves and pool.ready != 0 and replicas[pool.key] > 0 for pool in pools))

@@ -159,8 +159,8 @@ class _Desk:
             return 1.0
         if wish.direction is not Direction.DOWN:
             return wish.figures.coverage
-        return min(one.figures.coverage for one in self.asked if one.pool.model_id == wish.pool.model_id
-                   and one.pool.replicas and self.observed.fleet_of(one.pool).takes_traffic)
+        return min((one.figures.coverage for one in self.asked if one.pool.model_id == wish.pool.model_id
+                    and one.pool.replicas and self.observed.fleet_of(one.pool).takes_traffic), default=0.0)
 
     def _size(self, wish: Wish) -> tuple[int, Hold, str]:
         """By how many replicas the pool may change, and what keeps it from more."""

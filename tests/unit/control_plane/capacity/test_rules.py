@@ -1,5 +1,6 @@
 """Each rule that holds a pool back, alone; and all of them for any fleet that hypothesis makes up."""
 
+import random
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from control_plane.capacity.demand import Forecast, PoolDemand
 from control_plane.capacity.headroom import headrooms
-from control_plane.capacity.hysteresis import Direction, PastMove, Signals
+from control_plane.capacity.hysteresis import Direction, PastMove, Signal, Signals
 from control_plane.capacity.observed import Fleet, Observed, Policy, Pool, holdings
 from control_plane.capacity.planner import Plan, plan
 from control_plane.capacity.reservations import Reservation
@@ -31,6 +32,7 @@ from tests.unit.control_plane.capacity.fleets import (
 
 WEST = pool("west")
 FULL = {WEST.key: asked(39)}
+World = tuple[Observed, dict[tuple[str, PoolRole], PoolDemand], Policy]
 
 
 def fleet(**changes: Any) -> dict[str, Fleet]:
@@ -98,63 +100,89 @@ def test_between_50_and_80_percent_nothing_is_moved(load: float, moves: int) -> 
             WEST.key].direction is Direction.UP else 0)
 
 
-ROLES = st.sampled_from([(PoolRole.AGGREGATED,), (PoolRole.DECODE, PoolRole.PREFILL)])
-LOADS = st.one_of(st.none(), st.floats(0, 400))
-SHARES = st.one_of(st.none(), st.floats(0, 1))
+class Chance(random.Random):
+    """Draws fleets that are mostly sound, so that most of what the planner may do is done."""
+
+    def rarely(self, usual: Any, *others: Any) -> Any:
+        return self.choice(others) if self.random() < 0.08 else usual
+
+    def demand(self, one: Pool) -> PoolDemand:
+        holds = one.replicas * (one.max_inflight or 16)
+        now = self.rarely(self.choice([0.1, 0.3, 0.6, 0.9, 1.3, 3.0]) * holds * self.uniform(0.9, 1.1), None)
+        expected = self.choice([None, 0.0, now, (now or 4.0) * self.uniform(0.5, 2.0)])
+        usage = self.choice([None, self.uniform(0, 0.3), self.uniform(0, 1)])
+        return PoolDemand(
+            now, None if now is None else now * self.uniform(1, 1.5), usage, usage, self.rarely(1.0, 0.8, 0.7, 0.0),
+            None if expected is None else Forecast(expected, expected * self.uniform(1, 1.5)))
+
+    def pool(self, place: Fleet, model: int, role: PoolRole, sleepy: bool) -> Pool:
+        replicas = self.choice([0, 1, 1, 2, 4, 8, 12])
+        return Pool(
+            f"{place.id}-m{model}", f"m{model}", place.id, role, replicas,
+            self.rarely(replicas, max(0, replicas - 1), None), self.choice([0, 1, 1, 2]), self.rarely(16, 8, None),
+            0 if sleepy else self.choice([1, 1, 2]), self.choice([None, None, 12]), self.rarely(None, "op_1"))
+
+    def place(self, at: int) -> Fleet:
+        return Fleet(f"f{at}", f"dc{at}", f"r{at % 2}", self.randrange(4, 97), self.rarely(True, False),
+                     self.rarely(True, False), self.rarely(10.0, 60.0, 61.0, None))
+
+    def signal(self, one: Pool, asked_of: PoolDemand) -> Signals:
+        full = (asked_of.now or 0.0) > 0.5 * one.replicas * (one.max_inflight or 16) or not one.replicas
+        return held([one], self.rarely(Direction.UP if full else Direction.DOWN, *Direction),
+                    NOW_S - self.rarely(4_000.0, 600.0, 599.0, 0.0))
+
+    def past_move(self, one: Pool) -> PastMove:
+        change = self.choice([-2, -1, 1])
+        return PastMove(NOW_S - self.uniform(0, 4_000), one.model_id, one.fleet_id, one.key, change,
+                        change * one.gpus_per_replica)
 
 
-@st.composite
-def demands(draw: st.DrawFn) -> PoolDemand:
-    now = draw(LOADS)
-    expected = draw(LOADS)
-    forecast = None if expected is None else Forecast(expected, expected * draw(st.floats(1, 3)))
-    usage = draw(SHARES)
-    return PoolDemand(now, None if now is None else now * draw(st.floats(1, 2)), usage, usage,
-                      draw(st.sampled_from([1.0, 1.0, 0.9, 0.8, 0.7, 0.0])), forecast)
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[Observed, dict[tuple[str, PoolRole], PoolDemand], Policy]:
-    fleets = {f"f{at}": Fleet(
-        f"f{at}", f"dc{at}", f"r{at % 2}", draw(st.integers(4, 64)), draw(st.integers(0, 9)) > 0,
-        draw(st.integers(0, 9)) > 0, draw(st.sampled_from([0.0, 10.0, 60.0, 61.0, None])))
-        for at in range(draw(st.integers(1, 4)))}
-    pools = []
-    for model in range(draw(st.integers(1, 3))):
-        roles = draw(ROLES)
-        for name, place in fleets.items():
-            for role in roles:
-                replicas = draw(st.integers(0, 12))
-                pools.append(Pool(
-                    f"{name}-m{model}", f"m{model}", place.id, role, replicas,
-                    draw(st.sampled_from([replicas, replicas, replicas, max(0, replicas - 1), None])),
-                    draw(st.integers(0, 2)), draw(st.sampled_from([8, 16, 32, None])),
-                    draw(st.sampled_from([0, 1, 1, 2])), draw(st.sampled_from([None, None, 16])),
-                    draw(st.sampled_from([None, None, None, "op_1"]))))
-    directions = st.sampled_from(list(Direction))
-    signals = Signals(NOW_S - 60, {})
+def world_of(seed: int) -> World:
+    chance = Chance(seed)
+    fleets = {place.id: place for place in map(chance.place, range(chance.randrange(1, 5)))}
+    pools: list[Pool] = []
+    for model in range(chance.randrange(1, 4)):
+        roles = chance.choice([(PoolRole.AGGREGATED,), (PoolRole.DECODE, PoolRole.PREFILL)])
+        sleepy = chance.random() < 0.3
+        pools += [chance.pool(place, model, role, sleepy) for place in fleets.values() for role in roles]
+    demand = {one.key: chance.demand(one) for one in pools}
+    quiet = chance.random() < 0.3
+    if quiet:
+        demand |= {one.key: PoolDemand(0.0, 0.0, None, None, 1.0, Forecast(0.0, 0.0))
+                   for one in pools if one.model_id == "m0"}
+    signals: dict[tuple[str, PoolRole], Signal] = {}
     for one in pools:
-        signals = Signals(NOW_S - 60, {**signals.of, **held(
-            [one], draw(directions), NOW_S - draw(st.sampled_from([0.0, 599.0, 600.0, 4_000.0]))).of})
-    history = tuple(
-        PastMove(NOW_S - draw(st.floats(0, 4_000)), one.model_id, one.fleet_id, one.key, change,
-                 change * one.gpus_per_replica)
-        for one in draw(st.lists(st.sampled_from(pools), max_size=3))
-        for change in [draw(st.sampled_from([-2, -1, 1]))])
+        signals |= chance.signal(one, demand[one.key]).of
     seen = Observed(
-        fleets, tuple(pools), peaks={f"m{at}": draw(st.integers(0, 300)) for at in range(3)},
-        min_datacenters={"m0": draw(st.integers(1, 2))},
-        reservations=tuple(Reservation(f"r{at}", "m0", draw(st.integers(1, 200)), draw(st.sampled_from(
-            [frozenset(), frozenset({"r0"}), frozenset({"r0", "r1"})]))) for at in range(draw(st.integers(0, 2)))),
-        history=history, signals=signals, frozen=draw(st.sampled_from(["", "", "", "frozen"])))
-    return seen, {one.key: draw(demands()) for one in pools}, Policy(spare_datacenters=draw(st.integers(0, 1)))
+        fleets, tuple(pools), peaks={f"m{at}": 0 if quiet and at == 0 else chance.randrange(60) for at in range(3)},
+        min_datacenters={"m0": chance.choice([1, 1, 1, 2])},
+        reservations=tuple(Reservation(f"r{at}", "m0", chance.randrange(1, 60), frozenset(chance.choice(
+            [(), ("r0",), ("r0", "r1")]))) for at in range(chance.choice([0, 0, 0, 1, 2]))),
+        history=tuple(chance.past_move(chance.choice(pools)) for _ in range(chance.choice([0, 0, 1, 3]))),
+        signals=Signals(NOW_S - 60, signals), frozen=chance.rarely("", "frozen"))
+    return seen, demand, Policy(spare_datacenters=chance.choice([0, 1]))
 
 
-@settings(max_examples=400, deadline=None)
-@given(worlds())
-def test_no_plan_for_any_fleet_breaks_a_rule(
-        world: tuple[Observed, dict[tuple[str, PoolRole], PoolDemand], Policy]) -> None:
-    seen, demand, policy = world
+def kinds(made: Plan) -> set[str]:
+    """What a plan does and does not."""
+    found = {"up" if move.after > move.before else "down" for move in made.moves}
+    found |= {word for word in ("reserved", "has no room", "expected soon") for move in made.moves if word in move.why}
+    found |= {"sleep" for move in made.moves if move.after == 0} | {"wake" for move in made.moves if move.before == 0}
+    return found | {one.rule.value for one in made.held}
+
+
+def test_the_made_up_fleets_meet_everything_that_the_planner_does_and_every_rule() -> None:
+    found: set[str] = set()
+    for seed in range(3_000):
+        seen, demand, policy = world_of(seed)
+        found |= kinds(plan(seen, demand, policy, NOW_S))
+    assert found >= {"up", "down", "reserved", "has no room", "expected soon", "sleep", "wake", *Hold}
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.integers(0, 2**64))
+def test_no_plan_for_any_fleet_breaks_a_rule(seed: int) -> None:
+    seen, demand, policy = world_of(seed)
     made = plan(seen, demand, policy, NOW_S)
     assert made == plan(replace(seen, pools=seen.pools[::-1]), demand, policy, NOW_S)
     assert Counter([one.pool.key for one in made.moves] + [one.pool.key for one in made.held]) == Counter(
