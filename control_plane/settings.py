@@ -39,6 +39,12 @@ class Settings(BaseSettings):
     usage_retention_days: int = Field(default=35, ge=2, description="How old a usage record may be when it arrives.")
     drain_verify_s: float = Field(
         default=2.0, ge=0, description="How long a datacenter must stay without requests before it counts as drained.")
+    failover_after_s: float = Field(
+        default=30.0, ge=0, description="How long a quorum of edges must call a datacenter lost before it fails over by "
+                                        "itself.")
+    failover_again_after_s: float = Field(
+        default=600.0, ge=0, description="How long a datacenter that was restored or failed over is left alone by "
+                                         "automatic failover.")
     capacity_mode: PlannerMode = Field(
         default=PlannerMode.ADVISE,
         description="What the capacity planner may do until an operator says otherwise (`meridian capacity mode`): "

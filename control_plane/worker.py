@@ -25,6 +25,7 @@ from control_plane.capacity import tasks as capacity
 from control_plane.contracts import health, logs
 from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.db import Database
+from control_plane.evidence import tasks as evidence
 from control_plane.identity import tasks as identity
 from control_plane.queue import build_queue
 from control_plane.settings import Settings
@@ -48,6 +49,7 @@ SCHEDULE_S = {
     "identity.prune": 3_600.0,
     "capacity.prune": 3_600.0,
     "audit.verify": 86_400.0,
+    "evidence.prune": 3_600.0,
 }
 
 
@@ -128,6 +130,7 @@ def build_worker(settings: Settings, background: Background) -> Celery:
         "identity.prune": lambda _: identity.prune_enrolment_tokens(db, clock),
         "capacity.prune": lambda _: capacity.prune(db),
         "audit.verify": lambda _: audit.verify_chain(db),
+        "evidence.prune": lambda _: evidence.prune_minutes(db),
         "worker.heartbeat": lambda _: beat_heart(background.pulse, settings.heartbeat_file),
     }
     for name, work in works.items():

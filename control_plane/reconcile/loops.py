@@ -4,6 +4,7 @@ import asyncio
 
 from control_plane.capacity.work import CapacityWork
 from control_plane.context import AppContext
+from control_plane.evidence.work import FailoverWork
 from control_plane.operations.work import OperationsWork
 from control_plane.reconcile import runner
 
@@ -13,3 +14,4 @@ async def run(context: AppContext) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(runner.run(context, OperationsWork(context)), name="operations")
         group.create_task(runner.run(context, CapacityWork(context)), name="capacity")
+        group.create_task(runner.run(context, FailoverWork(context)), name="failover")

@@ -38,7 +38,8 @@ class RoutingSnapshot(Base):
 
 class Edge(Base):
     """An edge as it last reported; `id` is its identity. `acked_*` is the snapshot that it uses, `url` where operators
-    reach it, `overrides` what they told it there that is in force."""
+    reach it, `overrides` what they told it there that is in force. `open_requests`, those of them that stream, and
+    known `sessions` are by datacenter."""
 
     __tablename__ = "edge"
 
@@ -52,6 +53,8 @@ class Edge(Base):
     nack_version: Mapped[int | None]
     nack_error: Mapped[str | None]
     open_requests: Mapped[dict[str, Any]]
+    open_streams: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    sessions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     last_seen_at: Mapped[datetime]
     url: Mapped[str | None]
     overrides: Mapped[list[dict[str, Any]]] = mapped_column(server_default="[]")

@@ -10,6 +10,7 @@ from control_plane.context import AppContext
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
 from control_plane.contracts.snapshot import SignedSnapshot
 from control_plane.db import after_commit
+from control_plane.evidence import service as evidence
 from control_plane.identity.cache import Machine
 from control_plane.operations import commands
 from control_plane.override import service as overrides
@@ -54,7 +55,9 @@ async def _report(session: AsyncSession, machine: Machine, request: EdgeSyncRequ
         "acked_lineage": request.acked_lineage, "acked_version": request.acked_version,
         "nack_lineage": nack.lineage if nack else None, "nack_version": nack.version if nack else None,
         "nack_error": nack.error if nack else None, "open_requests": request.open_requests,
+        "open_streams": request.open_streams, "sessions": request.sessions,
         "url": request.override_url, "overrides": overrides.in_force(request.overrides)})
+    await evidence.take(session, machine.id, request)
     await commands.report_arrived(session)
     return await overrides.import_reports(session, machine.id, request.overrides)
 
