@@ -113,19 +113,23 @@ class _Desk:
                 wish, self.observed, self.policy, self.signals, self.now_s)
             if verdict:
                 return self._hold(bundle, *verdict)
-        steps = {}
+        before = dict(self.taken), dict(self.stepped)
+        steps = []
         for wish in bundle:
             size, rule, why = self._size(wish)
             if size == 0 or (wish.together and size < abs(wish.after - wish.pool.replicas)):
+                self.taken, self.stepped = before
                 return self._hold(bundle, rule, why)
-            steps[wish.pool.key] = size
+            self._take(wish, size)  # so that the pools of a bundle do not each count on the same GPUs
+            steps.append(size)
+        self.taken, self.stepped = before
         if bundle[0].direction is Direction.DOWN:
-            size, rule, why = self._safe(bundle, min(steps.values()))
+            size, rule, why = self._safe(bundle, min(steps))
             if size == 0:
                 return self._hold(bundle, rule, why)
-            steps = dict.fromkeys(steps, size)
-        for wish in bundle:
-            self._move(wish, steps[wish.pool.key], wish.why)
+            steps = [size] * len(steps)
+        for wish, size in zip(bundle, steps, strict=True):
+            self._move(wish, size, wish.why)
         return None
 
     def place_elsewhere(self, wish: Wish) -> None:
@@ -211,6 +215,13 @@ class _Desk:
             size -= 1
         return size, rule, f"{bundle[0].why}; {why}"
 
+    def _take(self, wish: Wish, size: int) -> None:
+        """Counts a change of so many replicas against the fleet's step, and its free GPUs."""
+        fleet_id, gpus = wish.pool.fleet_id, size * wish.pool.gpus_per_replica
+        self.stepped[fleet_id] = self.stepped.get(fleet_id, 0) + gpus
+        if wish.direction is Direction.UP:
+            self.taken[fleet_id] = self.taken.get(fleet_id, 0) + gpus
+
     def _move(self, wish: Wish, size: int, why: str) -> None:
         """Takes a move down."""
         pool, fleet = wish.pool, self.observed.fleet_of(wish.pool)
@@ -218,9 +229,7 @@ class _Desk:
         after = pool.replicas + (size if grows else -size)
         gpus = size * pool.gpus_per_replica
         self.replicas[pool.key] = after
-        self.stepped[fleet.id] = self.stepped.get(fleet.id, 0) + gpus
-        if grows:
-            self.taken[fleet.id] = self.taken.get(fleet.id, 0) + gpus
+        self._take(wish, size)
         load = wish.figures.load if grows else wish.figures.quiet_load
         used = f"{load / (after * wish.figures.per_replica):.0%} used, " if (
             after and load is not None and wish.figures.per_replica) else ""
