@@ -26,6 +26,7 @@ SCARCE_IDLE_S = 2.0
 PATIENCE_S = 1.5
 SECOND_ASK_S = 0.1
 LOW_SHARE = 4
+AHEAD = 1.5
 MAX_WANT_NUSD = 2**62
 
 
@@ -49,7 +50,7 @@ class Money(Account):
         self._counter, self._clock, self._written, self._figures = counter, clock, written, figures
         self._refused: LeaseGrant | None = None
         self._refused_until_s = self._away_until_s = self._refill_at_s = 0.0
-        self._low_nusd = 0
+        self._low_nusd = self._least_nusd = 0
         self._is_scarce = False
 
     def take_now(self, units: int) -> Hold | None:
@@ -89,11 +90,13 @@ class Money(Account):
         self._counter.ask(self)
 
     def lease_ask(self) -> LeaseAsk:
-        """What to ask for: about ten minutes of what is spent, and no less than those who wait need at worst."""
+        """What to ask for: about ten minutes of what is spent and half as much again, so that ten are always left when
+        the control plane goes away; and no less than those who wait need at worst."""
         if self.pending is None:
             head, free_nusd = self.head(), self.purse.free_nusd
             at_least = max(1, head.units - free_nusd) if head is not None else 1
-            want = max(at_least, 2 * self.wanted() - free_nusd, self.purse.recent(self._clock.monotonic_s()))
+            ahead_nusd = int(AHEAD * self.purse.recent(self._clock.monotonic_s()))
+            want = max(at_least, 2 * self.wanted() - free_nusd, ahead_nusd - free_nusd)
             self.pending = LeaseAsk(
                 lease_id=ids.new_id("lease"), scope=self.purse.scope, scope_id=self.purse.scope_id,
                 want_nusd=min(want, MAX_WANT_NUSD), at_least_nusd=min(at_least, MAX_WANT_NUSD))
@@ -108,7 +111,8 @@ class Money(Account):
         if grant.granted_nusd > 0:
             self._figures.lease_asks.labels("granted").inc()
             self.purse.add(grant.lease_id, grant.granted_nusd)
-            self._low_nusd = grant.granted_nusd // LOW_SHARE
+            self._least_nusd = grant.granted_nusd // LOW_SHARE
+            self._look_ahead(now_s)
             self._refused = None
             self._go_on()
             return
@@ -133,9 +137,15 @@ class Money(Account):
     def tend(self, now_s: float) -> bool:
         """Retires leases that are used up, or idle for long; where less was granted than was wanted others may need it,
         and it goes back soon. False: there is nothing to remember."""
+        self._look_ahead(now_s)
         idle_s = now_s - self.purse.last_used_s
         self.purse.retire(is_all=idle_s > (SCARCE_IDLE_S if self._is_scarce else IDLE_S))
         return bool(idle_s <= IDLE_S or self.purse.leases or self.waiting or self.is_asking or self.pending)
+
+    def _look_ahead(self, now_s: float) -> None:
+        """Below what more is asked for: about ten minutes of what is spent, where there is enough for everybody."""
+        ahead_nusd = 0 if self._is_scarce else self.purse.recent(now_s)
+        self._low_nusd = max(self._least_nusd, ahead_nusd)
 
     def _go_on(self) -> None:
         self.serve()

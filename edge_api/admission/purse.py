@@ -68,17 +68,18 @@ class Part:
 
 
 class Purse:
-    """Owns the leases of one scope. `free_nusd` is what the open ones still have; `recent_nusd` about what was spent in
-    the last `RECENT_S`."""
+    """Owns the leases of one scope. `free_nusd` is what the open ones still have; `recent_nusd` what was spent, less of
+    it the longer ago it was."""
 
     RECENT_S = 600.0
+    YOUNG_S = 10.0
 
     def __init__(self, scope: LimitScope, scope_id: str, now_s: float) -> None:
         self.scope, self.scope_id = scope, scope_id
         self.leases: list[Lease] = []
         self.free_nusd = 0
         self.recent_nusd = 0.0
-        self.last_used_s = self._decayed_at_s = now_s
+        self.last_used_s = self._decayed_at_s = self._since_s = now_s
 
     @property
     def leased_nusd(self) -> int:
@@ -148,9 +149,11 @@ class Purse:
         self.leases = [lease for lease in self.leases if lease.state is not LeaseState.CLOSED]
 
     def recent(self, now_s: float) -> int:
-        """About what was spent in the last `RECENT_S`."""
+        """About what is spent in `RECENT_S`. A younger purse takes what it saw for a part of that: else an edge that
+        started lately would hold next to nothing when the control plane goes away."""
         self._note(0, now_s)
-        return int(self.recent_nusd)
+        age_s = max(now_s - self._since_s, self.YOUNG_S)
+        return int(self.recent_nusd / (1 - exp(-age_s / self.RECENT_S)))
 
     def _cut(self, amount_nusd: int) -> Iterator[Part]:
         for lease in self.leases:

@@ -101,6 +101,17 @@ async def test_a_lease_is_refilled_before_it_is_used_up(counter: MoneyCounter, o
     assert waited <= 3
 
 
+async def test_at_any_moment_about_ten_minutes_of_what_is_spent_are_left(counter: MoneyCounter, one: Edge) -> None:
+    """So an edge that lost its control plane goes on for as long, however short it was there before."""
+    counter.balance_nusd = 100_000 * NANO_USD
+    for _ in range(20):
+        spend(one, await one.admit(need(TEAM, cost_nusd=CENT)), CENT)
+        await asyncio.sleep(0.1)
+    counter.status = 503
+    for _ in range(20 * 50):  # at the pace of those two seconds that is more than a minute, taken for ten of them
+        spend(one, await one.admit(need(TEAM, cost_nusd=CENT)), CENT)
+
+
 async def test_a_refusal_has_the_agreed_body(counter: MoneyCounter, one: Edge) -> None:
     with pytest.raises(Refusal) as refused:
         await one.admit(need(TEAM, cost_nusd=2 * NANO_USD))

@@ -115,8 +115,24 @@ def test_recent_spending_fades() -> None:
         parts = reserved(purse, 1_000)
         purse.settle(parts, 1_000, float(second), Position(1, second))
         purse.end(parts)
-    assert 300_000 < purse.recent(600.0) < 600_000
+    assert 550_000 < purse.recent(600.0) < 650_000
     assert purse.recent(6_000.0) < 100
+
+
+def test_a_young_purse_takes_what_it_saw_for_a_part_of_ten_minutes() -> None:
+    purse = purse_with(10**9)
+    for second in range(20):
+        parts = reserved(purse, 1_000)
+        purse.settle(parts, 1_000, float(second), Position(1, second))
+        purse.end(parts)
+    assert 550_000 < purse.recent(20.0) < 650_000
+
+
+def test_one_payment_of_a_new_purse_is_not_taken_for_one_in_each_moment() -> None:
+    purse = purse_with(10**9)
+    parts = reserved(purse, 1_000)
+    purse.settle(parts, 1_000, 0.0, Position(1, 1))
+    assert purse.recent(0.0) < 65_000
 
 
 class PurseMachine(RuleBasedStateMachine):
