@@ -111,7 +111,8 @@ class Load:
         may_go_on = heard.verdict is not Verdict.FINISHED and heard.retry and attempt < self._plan.tries
         self._journal.write(Try(
             load=self._plan.load, number=question.number, attempt=attempt, edge=edge, team=question.team,
-            way=question.way, wanted=question.tokens, began_s=began_s, ended_s=CLOCK.time_s(), verdict=heard.verdict, retry=heard.retry,
+            way=question.way, wanted=question.tokens, began_s=began_s, ended_s=CLOCK.time_s(),
+            verdict=heard.verdict, retry=heard.retry,
             last=not may_go_on, status=heard.status,
             request_id=heard.headers.get("x-request-id", "").removeprefix("req_").replace("-", ""),
             datacenter=heard.headers.get("x-meridian-datacenter", ""), tokens=heard.tokens, digest=heard.digest,
