@@ -1,0 +1,68 @@
+"""Runs seeds, side by side, and tells what came of them."""
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tests.simulation.story import Story
+from tests.simulation.world import World
+
+
+@dataclass(frozen=True)
+class SeedOutcome:
+    """What came of one seed; `violation` is null when everything held."""
+
+    seed: int
+    digest: str
+    events: int
+    reached: dict[str, int]
+    violation: tuple[str, str] | None = None
+    last: tuple[str, ...] = ()
+
+
+@dataclass
+class Campaign:
+    """What came of many seeds."""
+
+    seeds: int = 0
+    events: int = 0
+    wall_s: float = 0.0
+    reached: Counter[str] = field(default_factory=Counter)
+    failures: list[SeedOutcome] = field(default_factory=list)
+
+
+def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> SeedOutcome:
+    """One seed, from its beginning to its end."""
+    world = World(seed, tell)
+    story: Story = world.run()
+    found = story.violation
+    return SeedOutcome(seed, story.digest, story.events, dict(story.reached),
+                       None if found is None else (found.invariant, found.words), tuple(story.last) if found else ())
+
+
+def run_many(start: int, seeds: int, jobs: int | None = None, most_failures: int = 3,
+             on_done: Callable[[Campaign], None] = lambda campaign: None) -> Campaign:
+    """`seeds` seeds from `start` on; stops after `most_failures` that failed."""
+    campaign, began_s = Campaign(), time.monotonic()
+    for outcome in _outcomes(range(start, start + seeds), jobs or os.cpu_count() or 1):
+        campaign.seeds += 1
+        campaign.events += outcome.events
+        campaign.reached.update(outcome.reached)
+        campaign.wall_s = time.monotonic() - began_s
+        if outcome.violation is not None:
+            campaign.failures.append(outcome)
+            if len(campaign.failures) >= most_failures:
+                break
+        on_done(campaign)
+    return campaign
+
+
+def _outcomes(seeds: range, jobs: int) -> Iterator[SeedOutcome]:
+    if jobs == 1 or len(seeds) == 1:
+        yield from map(run_seed, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap(run_seed, seeds, chunksize=4)
