@@ -34,6 +34,7 @@ from control_plane.operations import routes as operations
 from control_plane.override import routes as override
 from control_plane.reconcile import loops as reconcilers
 from control_plane.reconcile import outbox
+from control_plane.routing import recovery_routes as recovery
 from control_plane.routing import routes as routing
 from control_plane.settings import Settings
 from control_plane.tenancy import routes as tenancy
@@ -47,7 +48,8 @@ log = structlog.get_logger()
 
 ROUTERS = (
     health.router, identity.router, audit.router, tenancy.router, usage.router, billing.router, topology.router,
-    agents.router, operations.router, capacity.router, override.router, routing.router, dashboard.router)
+    agents.router, operations.router, capacity.router, override.router, routing.router, recovery.router,
+    dashboard.router)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 SHUTDOWN_GRACE_S = 5
 STARTUP_FAILURE = 3

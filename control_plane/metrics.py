@@ -35,3 +35,6 @@ OUTBOX_RELAY_UP = Gauge("meridian_outbox_relay_up", "1 if the last attempt to ha
 AUDIT_CHAIN_OK = Gauge(
     "meridian_audit_chain_ok", "1 if the log was as it was written when it was verified last, else 0; absent before.",
     ["log"])
+MACHINES_AHEAD = Counter(
+    "meridian_control_plane_reports_ahead",
+    "Reports of edges and agents that have seen more than the database holds: it is an older copy.", ["kind"])

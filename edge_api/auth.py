@@ -55,7 +55,7 @@ class Keyring:
     """Owns the cached principals, at most `size` of them, and where the streams stand.
 
     `revocations_after` and `changes_after` are the last revocation and the last change that were applied; they are
-    stored with the keys that they were applied to.
+    stored with the keys that they were applied to, and with the lineage that they are of.
     """
 
     def __init__(
@@ -71,12 +71,14 @@ class Keyring:
         self._limit = UnknownKeyLimit(clock)
         self._stale: OrderedDict[str, None] = OrderedDict()
         self._wake_refresh, self._changed = asyncio.Event(), asyncio.Event()
-        self.revocations_after = self.changes_after = 0
+        self.revocations_after = self.changes_after = self._lineage = 0
+        self._untold: list[str] = []
 
     def restore(self) -> None:
         """Takes over what an earlier process stored; each key is confirmed in the background at its first use."""
         stored = self._store.load()
         self.revocations_after, self.changes_after = stored.revocations_after, stored.changes_after
+        self._lineage = stored.lineage
         self._ends_s.update(dict.fromkeys(stored.revoked, 0.0) | stored.ending)
         for digest, principal in stored.keys.items():
             self._entries[digest] = _Entry(principal, -self._refresh_s)
@@ -143,6 +145,27 @@ class Keyring:
                     entry.confirmed_s = -inf
                     self._queue_refresh(digest)
 
+    def follow(self, lineage: int) -> None:
+        """A snapshot of `lineage` is in use. In a new one the streams are numbered anew, and read from their start.
+        Keys that ended stay ended here, and the control plane is told which, for it may have forgotten."""
+        if lineage <= self._lineage:
+            return
+        if self._lineage:
+            log.warning("key_streams_begin_anew", lineage=lineage, ended=len(self._ends_s))
+            self._untold = [digest for digest in self._ends_s if self._has_ended(digest)]
+        self._lineage = lineage
+        self.revocations_after = self.changes_after = 0
+        self._changed.set()
+
+    def untold(self, limit: int) -> list[str]:
+        """Digests of keys that have ended, which the control plane of this lineage was not told yet."""
+        return self._untold[:limit]
+
+    def told(self, digests: Iterable[str]) -> None:
+        """The control plane was told of these."""
+        done = set(digests)
+        self._untold = [digest for digest in self._untold if digest not in done]
+
     async def run_refresh(self) -> None:
         """Looks keys up again, a few at a time, for ever."""
         while True:
@@ -180,7 +203,7 @@ class Keyring:
         """
         self._changed.clear()
         await asyncio.to_thread(self._store.save, StoredKeys(
-            revocations_after=self.revocations_after, changes_after=self.changes_after,
+            lineage=self._lineage, revocations_after=self.revocations_after, changes_after=self.changes_after,
             revoked=[digest for digest, end_s in self._ends_s.items() if not end_s],
             ending={digest: end_s for digest, end_s in self._ends_s.items() if end_s},
             keys={digest: entry.principal for digest, entry in self._entries.items()}))

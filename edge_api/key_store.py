@@ -17,8 +17,9 @@ log = structlog.get_logger()
 
 class StoredKeys(Wire):
     """`keys` maps digest to principal, least recently used first; `revoked` are digests, and `ending` those that are
-    refused from a Unix time on."""
+    refused from a Unix time on. Where the streams stand is of `lineage`."""
 
+    lineage: int = 0
     revocations_after: int = 0
     changes_after: int = 0
     revoked: list[str] = Field(default_factory=list)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from control_plane.contracts import ids, logs
 from control_plane.contracts.clock import Clock, SystemClock
+from control_plane.contracts.usage import UsageRecord
 from edge_api import identity
 from edge_api.account.desk import AccountDesk
 from edge_api.admission.build import AdmissionParts, build_admission
@@ -35,12 +36,15 @@ from edge_api.key_store import KeyStore
 from edge_api.listings.quality import Quality
 from edge_api.metering.outbox import Outbox
 from edge_api.metering.recovery import open_outbox
+from edge_api.metering.shipped import ShippedSegments
 from edge_api.metering.shipper import Shipper
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
 from edge_api.override.board import Overrides
 from edge_api.override.routes import OverrideDesk
 from edge_api.override.store import OrderStore
+from edge_api.quality.evidence import Evidence
+from edge_api.quality.minutes import Minutes
 from edge_api.routing.choose import Chooser
 from edge_api.routing.health import Health
 from edge_api.routing.probes import Prober
@@ -129,37 +133,50 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     known = identity.load(state_dir)
     if known is not None:
         link.use(known)
-        stored = store.load(known.control_plane_keys)
-        if stored is not None:
-            holder.take(stored)
-            metrics.snapshot_in_use(stored.version, stored.built_at_s)
-            log.info("stored_snapshot_in_use", lineage=stored.lineage, version=stored.version)
+        last_good = store.load(known.control_plane_keys)
+        if last_good is not None:
+            holder.take(last_good)
+            metrics.snapshot_in_use(last_good.version, last_good.built_at_s)
+            log.info("stored_snapshot_in_use", lineage=last_good.lineage, version=last_good.version)
     overrides = Overrides(holder, OrderStore(state_dir / "overrides.json"), clock, metrics.registry,
                           lambda: link.identity.name if link.identity else "")
     overrides.restore()
     keyring = Keyring(link, KeyStore(state_dir / "keys.json"), clock, metrics, settings.key_cache_size,
                       settings.key_refresh_s)
     keyring.restore()
-    outbox = open_outbox(state_dir / "outbox", settings.outbox_segment_bytes, settings.outbox_max_bytes, clock, metrics)
-    quality = Quality(clock)
+    if holder.snapshot is not None:
+        keyring.follow(holder.snapshot.lineage)
+    kept = ShippedSegments(state_dir / "outbox" / "shipped", settings.outbox_kept_s, settings.outbox_kept_bytes, clock)
+    outbox = open_outbox(state_dir / "outbox", settings.outbox_segment_bytes, settings.outbox_max_bytes, clock, metrics,
+                         kept=kept)
+    quality, minutes = Quality(clock), Minutes(clock, lambda: shipper.shipped < outbox.written)
     judge = CallJudge(metrics, quality.note_calls)
-    shipper = Shipper(outbox, link, boot_id, clock, metrics, quality.note)
+
+    def stored(record: UsageRecord) -> None:
+        quality.note(record)
+        minutes.note(record)
+
+    shipper = Shipper(outbox, link, boot_id, clock, metrics, stored, kept)
     sync = SyncClient(link, holder, store, keyring, open_requests, boot_id, settings.poll_wait_s, metrics, Renewal(
-        link, state_dir, settings.enrolment_token_file, settings.control_plane_urls), overrides, settings.override_url)
+        link, state_dir, settings.enrolment_token_file, settings.control_plane_urls), overrides, settings.override_url,
+        shipper.ship_again)
     admission = build_admission(
         None if settings.valkey_url is None else settings.valkey_url.get_secret_value(), link, boot_id, clock,
         live_edges=lambda: sync.live_edges, written=lambda: outbox.written, shipped=lambda: shipper.shipped,
         registry=metrics.registry)
     health = Health(clock)
+    chooser = Chooser(health, metrics, open_requests.by_deployment)
     hot = HotPath(Services(
-        table=holder, keyring=keyring, chooser=Chooser(health, metrics, open_requests.by_deployment),
+        table=holder, keyring=keyring, chooser=chooser,
         retries=RetryBudget(), outbox=outbox, open_requests=open_requests, clock=clock, limits=limits_of(settings),
         metrics=metrics, session_key=session_key, admission=admission.gate,
         client_address=partial(_client_address, settings.trusted_proxies), judge=judge), upstream_tls)
+    prober = Prober(holder, health, metrics, hot.lost, settings.probe_timeout_s, upstream_tls)
+    sync.evidence = Evidence(clock, holder, health, prober, minutes, hot.open_streams, chooser.sessions)
     return Edge(
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
         metrics=metrics, quality=quality, judge=judge, shipper=shipper, sync=sync, admission=admission, hot=hot,
-        prober=Prober(holder, health, metrics, hot.lost, settings.probe_timeout_s, upstream_tls), overrides=overrides)
+        prober=prober, overrides=overrides)
 
 
 def serve(edge: Edge) -> None:

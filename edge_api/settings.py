@@ -44,6 +44,11 @@ class Settings(BaseSettings):
     outbox_max_bytes: int = Field(
         1024 * MEBIBYTE, ge=MEBIBYTE,
         description="Unshipped usage kept on disk. Beyond it requests are refused (503) rather than unmetered.")
+    outbox_kept_s: float = Field(
+        7_200.0, ge=0, description="How long usage that was shipped is kept on disk, to be shipped once more if the "
+                                   "control plane's database is replaced by an older copy.")
+    outbox_kept_bytes: int = Field(
+        256 * MEBIBYTE, ge=0, description="Shipped usage kept on disk at most; 0 keeps none.")
     valkey_url: SecretStr | None = Field(
         None, description="Where limits of requests, tokens and concurrency are shared with other edges, for example "
                           "redis://:password@host:6379/0. Without it, and while it is away, each edge enforces its "

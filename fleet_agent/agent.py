@@ -14,6 +14,7 @@ from control_plane.contracts.agent_sync import DeploymentPhase, DesiredState, Ob
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.enrolment import EnrolAnswer
 from control_plane.contracts.launch import PlanRequest
+from control_plane.contracts.signing import VerifyKey
 from control_plane.contracts.transport import ControlPlaneClient
 from fleet_agent.core import Observed, Standing
 from fleet_agent.drivers.base import Driver
@@ -46,7 +47,8 @@ class Agent:
         self._trouble: dict[str, str] = {}
         self._observed: list[ObservedDeployment] = []
         self.executor = Executor(store, clock, drive=lambda _: self._wake.set())
-        self.sync = SyncLoop(control_plane, self.executor, clock, observed=lambda: self._observed, renew=renew)
+        self.sync = SyncLoop(control_plane, self.executor, clock, observed=lambda: self._observed, renew=renew, keys=[
+            VerifyKey.from_text(key.public_key) for key in identity.control_plane_keys])
         self.beat_at_s = clock.monotonic_s()
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -1,8 +1,9 @@
 """What the agent believes and how events change it: fencing, commands and phases. Pure; performs nothing.
 
-Three numbers fence this fleet, and none of them ever falls: the lease's `epoch`, the desired state's `generation` and
-the commands' `seq`. An answer that carries a lower one is from a control plane, or from a delayed packet, that no
-longer speaks for the fleet, and is refused.
+Three numbers fence this fleet, and none of them ever falls within a `lineage`: the lease's `epoch`, the desired state's
+`generation` and the commands' `seq`. A higher lineage, which only a signature proves, starts them anew. An answer that
+carries a lower one is from a control plane, or from a delayed packet, that no longer speaks for the fleet, and is
+refused.
 
 The lease is for those who give orders, not for those who serve. New desired state and new commands come only inside a
 sync's answer, so they carry a fresh lease by nature and need no clock of ours to guard them. Everything else that the
@@ -26,6 +27,7 @@ from control_plane.contracts.agent_sync import (
     ObservedPool,
 )
 from control_plane.contracts.deployment import DesiredDeployment
+from control_plane.contracts.recovery import FIRST_LINEAGE
 
 TERMINAL = frozenset({CommandState.SUCCEEDED, CommandState.FAILED, CommandState.REJECTED, CommandState.EXPIRED})
 
@@ -54,8 +56,10 @@ class TrackedCommand:
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """All that must outlive the process, and the standing, which must not. `epoch` 0 is before the first lease."""
+    """All that must outlive the process, and the standing, which must not. `epoch` 0 is before the first lease; it,
+    the generation and the sequence number are of `lineage`."""
 
+    lineage: int = FIRST_LINEAGE
     epoch: int = 0
     generation: int = 0
     desired: DesiredState | None = None
@@ -74,9 +78,10 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The control plane granted or renewed the lease."""
+    """The control plane granted or renewed the lease. `proved_lineage` is what its signature proves, 0 for nothing."""
 
     answer: AgentSyncAnswer
+    proved_lineage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +131,8 @@ Action = Save | Drive | Complain
 def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, list[Action]]:
     """The state after the event, and what to do, in order. `now_s` is Unix time."""
     match event:
-        case Answered(answer):
-            return _answered(state, answer, now_s)
+        case Answered(answer, proved_lineage):
+            return _answered(state, answer, proved_lineage, now_s)
         case LeaseMoved():
             return replace(state, standing=Standing.ASKING), []
         case LeaseTaken():
@@ -136,9 +141,14 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, lis
             return _observed(state, deployments, now_s)
 
 
-def _answered(state: AgentState, answer: AgentSyncAnswer, now_s: float) -> tuple[AgentState, list[Action]]:
-    if answer.epoch < state.epoch:
-        return state, [Complain(f"refused an answer of epoch {answer.epoch}: this fleet has seen {state.epoch}")]
+def _answered(state: AgentState, answer: AgentSyncAnswer, proved_lineage: int,
+              now_s: float) -> tuple[AgentState, list[Action]]:
+    refusal = _refusal(state, answer, proved_lineage)
+    if refusal:
+        return state, [Complain(refusal)]
+    before = state
+    if answer.lineage > state.lineage:
+        state = replace(state, lineage=answer.lineage, epoch=0, generation=0, last_seq=0, commands=())
     after = replace(state, epoch=answer.epoch, standing=Standing.LEADING)
     after = _take_commands(after, answer.commands, now_s)
     actions: list[Action] = []
@@ -148,7 +158,19 @@ def _answered(state: AgentState, answer: AgentSyncAnswer, now_s: float) -> tuple
     elif desired is not None and (desired.generation > state.generation or state.desired is None):
         after = replace(after, generation=desired.generation, desired=desired)
         actions.append(Drive(desired))
-    return after, _saving(state, after, actions)
+    return after, _saving(before, after, actions)
+
+
+def _refusal(state: AgentState, answer: AgentSyncAnswer, proved_lineage: int) -> str:
+    """Why the answer does not speak for this fleet, empty if it does. A number alone begins no lineage: whoever can
+    answer could wipe the fences with it."""
+    if answer.lineage < state.lineage:
+        return f"refused an answer of lineage {answer.lineage}: this fleet has seen {state.lineage}"
+    if answer.lineage > state.lineage and answer.lineage != proved_lineage:
+        return f"refused an answer of lineage {answer.lineage}: no signature proves that it follows {state.lineage}"
+    if answer.lineage == state.lineage and answer.epoch < state.epoch:
+        return f"refused an answer of epoch {answer.epoch}: this fleet has seen {state.epoch}"
+    return ""
 
 
 def _take_commands(state: AgentState, listed: Sequence[Command], now_s: float) -> AgentState:

@@ -16,14 +16,15 @@ from control_plane.contracts.agent_sync import Command, CommandState, DesiredSta
 from control_plane.contracts.launch import LaunchPlan, LaunchProcess
 from fleet_agent.core import AgentState, TrackedCommand
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE fence (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     epoch INTEGER NOT NULL,
     generation INTEGER NOT NULL,
     last_seq INTEGER NOT NULL,
-    desired TEXT
+    desired TEXT,
+    lineage INTEGER NOT NULL DEFAULT 1
 );
 CREATE TABLE command (
     id TEXT PRIMARY KEY, body TEXT NOT NULL, deadline_at_s REAL NOT NULL, state TEXT NOT NULL, result TEXT NOT NULL
@@ -32,8 +33,10 @@ CREATE TABLE accepted (id INTEGER PRIMARY KEY CHECK (id = 1), desired TEXT NOT N
 CREATE TABLE retired (deployment_id TEXT PRIMARY KEY);
 CREATE TABLE was_ready (deployment_id TEXT PRIMARY KEY);
 CREATE TABLE process (name TEXT PRIMARY KEY, spec TEXT NOT NULL, token TEXT NOT NULL, pid INTEGER, started TEXT);
-INSERT INTO fence VALUES (1, 0, 0, 0, NULL);
+INSERT INTO fence (id, epoch, generation, last_seq) VALUES (1, 0, 0, 0);
 """
+UPGRADES = {1: "ALTER TABLE fence ADD COLUMN lineage INTEGER NOT NULL DEFAULT 1;"}
+"""What makes each older format the next one."""
 
 
 class Fenced(Exception):
@@ -80,7 +83,9 @@ class Store:
             (found,) = self._db.execute("PRAGMA user_version").fetchone()
             if found == 0:
                 self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-            elif found != SCHEMA_VERSION:
+            for older in range(found or SCHEMA_VERSION, SCHEMA_VERSION):
+                self._db.executescript(f"BEGIN; {UPGRADES[older]} PRAGMA user_version = {older + 1}; COMMIT;")
+            if found > SCHEMA_VERSION:
                 raise WrongStore(f"{path} has format {found}, this release reads {SCHEMA_VERSION}")
         except (sqlite3.DatabaseError, WrongStore) as error:
             self._db.close()
@@ -91,10 +96,11 @@ class Store:
 
     def load(self) -> AgentState:
         """The state as it was last saved."""
-        epoch, generation, last_seq, desired = self._db.execute(
-            "SELECT epoch, generation, last_seq, desired FROM fence").fetchone()
+        lineage, epoch, generation, last_seq, desired = self._db.execute(
+            "SELECT lineage, epoch, generation, last_seq, desired FROM fence").fetchone()
         rows = self._db.execute("SELECT body, deadline_at_s, state, result FROM command ORDER BY rowid").fetchall()
         return AgentState(
+            lineage=lineage,
             epoch=epoch,
             generation=generation,
             desired=DesiredState.model_validate_json(desired) if desired else None,
@@ -108,16 +114,20 @@ class Store:
         """Makes the state durable, whole or not at all.
 
         Raises:
-            Fenced: one of its numbers is lower than what is stored.
+            Fenced: its lineage is lower than what is stored, or one of its numbers within the same lineage.
         """
         desired = state.desired.model_dump_json() if state.desired else None
-        numbers = (state.epoch, state.generation, state.last_seq)
+        numbers = (state.lineage, state.epoch, state.generation, state.last_seq)
         with _Transaction(self._db):
+            self._db.execute(  # the plan in force is of no generation of a new lineage, so that any may replace it
+                "UPDATE accepted SET desired = json_set(desired, '$.generation', 0)"
+                " WHERE (SELECT lineage FROM fence) < ?", (state.lineage,))
             changed = self._db.execute(
-                "UPDATE fence SET epoch = ?1, generation = ?2, last_seq = ?3, desired = ?4"
-                " WHERE epoch <= ?1 AND generation <= ?2 AND last_seq <= ?3", (*numbers, desired)).rowcount
+                "UPDATE fence SET lineage = ?1, epoch = ?2, generation = ?3, last_seq = ?4, desired = ?5"
+                " WHERE lineage < ?1 OR lineage = ?1 AND epoch <= ?2 AND generation <= ?3 AND last_seq <= ?4",
+                (*numbers, desired)).rowcount
             if not changed:
-                raise Fenced(f"epoch, generation and sequence number {numbers} are behind what is stored")
+                raise Fenced(f"lineage, epoch, generation and sequence number {numbers} are behind what is stored")
             self._db.execute("DELETE FROM command")
             self._db.executemany(
                 "INSERT INTO command VALUES (?, ?, ?, ?, ?)",

@@ -7,7 +7,7 @@ wiser.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 import structlog
@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from control_plane.contracts import ids
 from control_plane.contracts.agent_sync import AgentSyncAnswer, AgentSyncRequest, ObservedDeployment
 from control_plane.contracts.clock import Clock
+from control_plane.contracts.sealed import SealBroken
+from control_plane.contracts.signing import VerifyKey
 from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClient, IdentityUnknown
 from control_plane.contracts.version import RELEASE
 from fleet_agent.core import Answered, LeaseMoved, LeaseTaken
@@ -47,9 +49,10 @@ class SyncLoop:
     `problem` says what is in the way, empty if nothing is."""
 
     def __init__(self, client: ControlPlaneClient, executor: Executor, clock: Clock,
-                 observed: Callable[[], list[ObservedDeployment]], renew: Renew = no_renewal) -> None:
+                 observed: Callable[[], list[ObservedDeployment]], renew: Renew = no_renewal,
+                 keys: Sequence[VerifyKey] = ()) -> None:
         self._client, self._executor, self._clock, self._observed = client, executor, clock, observed
-        self._renew = renew
+        self._renew, self._keys = renew, list(keys)
         self._boot_id = ids.new_id("boot")
         self._epoch: int | None = None
         self._wait_s = 0.0
@@ -89,6 +92,7 @@ class SyncLoop:
         state = self._executor.state
         return AgentSyncRequest(
             boot_id=self._boot_id, release=RELEASE, epoch=self._epoch, seen_generation=state.generation,
+            seen_epoch=state.epoch, lineage=state.lineage,
             deployments=self._observed(), acks=state.acks(),
             wait_s=min(self._wait_s, BUSY_WAIT_S) if state.has_open_commands else self._wait_s)
 
@@ -131,9 +135,12 @@ class SyncLoop:
             if self._is_news("sync_answer_unreadable"):
                 log.error("sync_answer_unreadable", faults=error.error_count())
             return self._back_off()
-        self._executor.handle(Answered(answer))
+        before = self._executor.state
+        self._executor.handle(Answered(answer, self._proved_lineage(answer)))
         state = self._executor.state
-        if answer.epoch != state.epoch:
+        if state.lineage > before.lineage:
+            log.warning("lineage_raised", lineage=state.lineage, before=before.lineage)
+        if (answer.lineage, answer.epoch) != (state.lineage, state.epoch):
             return self._back_off()
         self._epoch, self.synced_at_s, self.problem = answer.epoch, self._clock.monotonic_s(), ""
         self._wait_s = max(0.0, min(answer.next_wait_s, MAX_WAIT_S))
@@ -142,6 +149,16 @@ class SyncLoop:
         self._heard()
         self._retry_s = FIRST_RETRY_S
         return MIN_PAUSE_S
+
+    def _proved_lineage(self, answer: AgentSyncAnswer) -> int:
+        """The lineage that the control plane's signature proves; 0 if the answer holds no proof."""
+        if answer.recovery is None:
+            return 0
+        try:
+            return answer.recovery.open(self._keys).lineage
+        except SealBroken as error:
+            log.error("recovery_refused", error=str(error))
+            return 0
 
     def _is_news(self, trouble: str) -> bool:
         """Whether this is in the way since now: it is logged once, for an outage may last for days."""

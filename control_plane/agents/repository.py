@@ -1,6 +1,7 @@
 """SQL of the agents slice. Whoever changes a fleet's lease or reports holds the fleet's row."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -26,9 +27,20 @@ async def lease(session: AsyncSession, fleet_id: str) -> Lease | None:
     return None if row is None else Lease(*row)
 
 
-async def store_lease(session: AsyncSession, fleet_id: str, held: Lease, ttl_s: float, release: str) -> None:
-    """Grants or renews the lease for `ttl_s` from now."""
+@dataclass(frozen=True, slots=True)
+class Fences:
+    """What an agent says that it has seen."""
+
+    lineage: int = 0
+    epoch: int = 0
+    generation: int = 0
+
+
+async def store_lease(session: AsyncSession, fleet_id: str, held: Lease, ttl_s: float, release: str,
+                      seen: Fences) -> None:
+    """Grants or renews the lease for `ttl_s` from now, to an agent that has `seen` so much."""
     values: dict[str, Any] = {
+        "seen_lineage": seen.lineage, "seen_epoch": seen.epoch, "seen_generation": seen.generation,
         "identity": held.identity, "boot_id": held.boot_id, "previous_boot_id": held.previous_boot_id,
         "epoch": held.epoch, "release": release, "renewed_at": func.clock_timestamp(),
         "expires_at": func.clock_timestamp() + timedelta(seconds=ttl_s)}

@@ -4,6 +4,8 @@ A report and its answer are two short transactions; between them the poll waits 
 here reads a missing report as news: a lease that lapses moves no traffic.
 """
 
+from functools import partial
+
 from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -18,11 +20,13 @@ from control_plane.contracts.agent_sync import (
     DeploymentPhase,
     ObservedDeployment,
 )
-from control_plane.db import notify
+from control_plane.db import after_commit, notify
 from control_plane.errors import Conflict, Gone, NotFound, Refusal
 from control_plane.identity.cache import Machine
 from control_plane.operations import commands
 from control_plane.routing import publisher
+from control_plane.routing import repository as routing
+from control_plane.routing.lineage import note_ahead, proof
 from control_plane.topology import repository as topology
 from control_plane.topology.models import Deployment, Fleet
 from control_plane.topology.service import desired_state, fleet_channel
@@ -66,15 +70,29 @@ async def _report(session: AsyncSession, context: AppContext, machine: Machine, 
     if isinstance(held, LeaseRefusal):
         refusal, message = REFUSALS[held]
         raise refusal(message, code=held.value)
-    await repository.store_lease(session, fleet.id, held, LEASE_TTL_S, request.release)
+    lineage, _ = await routing.head(session)
+    _note_ahead(session, machine, fleet, held, request, lineage)
+    await repository.store_lease(session, fleet.id, held, LEASE_TTL_S, request.release, repository.Fences(
+        request.lineage, request.seen_epoch, request.seen_generation))
     if before is not None and before.epoch != held.epoch:
         await notify(session, fleet_channel(fleet.id))
-    moved = await _observe(session, fleet, held, request.deployments)
+    # What an agent of an older lineage saw, it saw of desired state that is not this database's.
+    moved = request.lineage >= lineage and await _observe(session, fleet, held, request.deployments)
     await commands.acknowledge(session, fleet.id, request.acks)
     if moved:
         await publisher.publish(session, context.signing_key, f"fleet:{fleet.id}")
     await commands.report_arrived(session)
     return held
+
+
+def _note_ahead(session: AsyncSession, machine: Machine, fleet: Fleet, held: Lease, request: AgentSyncRequest,
+                lineage: int) -> None:
+    seen = (request.lineage, request.seen_epoch, request.seen_generation)
+    if request.lineage > lineage or (request.lineage == lineage and (
+            request.seen_epoch > held.epoch or request.seen_generation > fleet.generation)):
+        note = partial(note_ahead, "agent", machine.id, seen, (lineage, held.epoch, fleet.generation),
+                       is_news=request.epoch is None)
+        after_commit(session, note)
 
 
 async def _observe(session: AsyncSession, fleet: Fleet, held: Lease, seen: list[ObservedDeployment]) -> bool:
@@ -115,10 +133,13 @@ async def _answer(session: AsyncSession, fleet_id: str, held: Lease,
     fleet = await topology.fleet(session, fleet_id)
     assert fleet is not None  # noqa: S101 - a lease refers to it
     orders, are_new = await commands.hand_over(session, fleet_id, held.epoch)
-    desired = await desired_state(session, fleet) if fleet.generation != request.seen_generation else None
+    lineage, _ = await routing.head(session)
+    knows = (request.lineage, request.seen_generation) == (lineage, fleet.generation)
+    desired = None if knows else await desired_state(session, fleet)
     answer = AgentSyncAnswer(
         epoch=held.epoch, lease_ttl_s=LEASE_TTL_S, generation=fleet.generation, desired=desired, commands=orders,
-        next_wait_s=BUSY_WAIT_S if orders or await _is_moving(session, fleet) else MAX_WAIT_S)
+        next_wait_s=BUSY_WAIT_S if orders or await _is_moving(session, fleet) else MAX_WAIT_S,
+        lineage=lineage, recovery=await proof(session, lineage) if request.lineage < lineage else None)
     return answer, desired is not None or are_new
 
 

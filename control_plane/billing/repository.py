@@ -185,6 +185,16 @@ async def close_earlier_boots(session: AsyncSession, edge_id: str, boot_id: str)
     await _close(session, and_(MoneyLease.edge_id == edge_id, MoneyLease.boot_id != boot_id, earlier))
 
 
+async def count_open_leases(session: AsyncSession) -> int:
+    return (await session.execute(select(func.count()).select_from(MoneyLease).where(
+        MoneyLease.closed_at.is_(None)))).scalar_one()
+
+
+async def close_all_leases(session: AsyncSession) -> None:
+    """Closes every open lease, whoever holds it; edges learn of it when they give theirs back."""
+    await session.execute(update(MoneyLease).where(MoneyLease.closed_at.is_(None)).values(closed_at=func.now()))
+
+
 async def release_lease(session: AsyncSession, lease_id: str) -> MoneyLease | None:
     """The lease, closed just now; none if it was not open."""
     return (await session.execute(

@@ -52,6 +52,9 @@ def status(cli: Invocation, watch: Watch = False, every: Every = 2.0) -> None:
             return
         view = client.get("/operator/v1/status", StatusView)
     edge_calls.remember(cli.settings(), view.edges)
+    if view.ahead:
+        cli.remark(f"The database is an older copy: {len(view.ahead)} edges and agents have seen more than it holds, "
+                   "and refuse what it says. Bring them back with meridian recover --reason TEXT")
     cli.show(view, sheets(view), heading(view))
 
 

@@ -10,9 +10,12 @@ from enum import StrEnum
 from pydantic import Field
 
 from control_plane.contracts.deployment import DesiredDeployment, EngineFacts
+from control_plane.contracts.recovery import FIRST_LINEAGE, SignedRecovery
 from control_plane.contracts.wire import Count, Name, Note, Wait, Wire
 
 LEASE_TTL_S = 15.0
+REFUSED = "refused by the engine: "
+"""How the message of a deployment begins whose specification its engine will never run."""
 
 
 class DeploymentPhase(StrEnum):
@@ -88,12 +91,15 @@ class CommandAck(Wire):
 
 
 class AgentSyncRequest(Wire):
-    """`epoch` is null until a lease was granted. `seen_generation` is the desired state that the agent has stored."""
+    """`epoch` is null until a lease was granted. `seen_generation` is the desired state that the agent has stored,
+    `seen_epoch` the highest epoch; both are of `lineage`."""
 
     boot_id: Name
     release: Name
     epoch: Count | None
     seen_generation: Count
+    seen_epoch: Count = 0
+    lineage: Count = FIRST_LINEAGE
     deployments: list[ObservedDeployment] = Field(max_length=1_000)
     acks: list[CommandAck] = Field(max_length=1_000)
     wait_s: Wait
@@ -107,7 +113,8 @@ class DesiredState(Wire):
 
 
 class AgentSyncAnswer(Wire):
-    """`desired` is null when `seen_generation` is current."""
+    """`desired` is null when `seen_generation` is current. `lineage` is what all its numbers are of; to an agent of a
+    lower one `recovery` proves it."""
 
     epoch: int
     lease_ttl_s: float
@@ -115,3 +122,5 @@ class AgentSyncAnswer(Wire):
     desired: DesiredState | None
     commands: list[Command]
     next_wait_s: float
+    lineage: int = FIRST_LINEAGE
+    recovery: SignedRecovery | None = None

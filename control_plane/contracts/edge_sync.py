@@ -12,6 +12,8 @@ from control_plane.contracts.override import OverrideReport
 from control_plane.contracts.snapshot import SignedSnapshot
 from control_plane.contracts.wire import Count, Name, Note, Wait, Wire
 
+MAX_ENDED_KEYS = 1_000
+
 
 class Nack(Wire):
     """A snapshot that this edge refused, and why."""
@@ -25,7 +27,8 @@ class EdgeSyncRequest(Wire):
     """`acked_*` is the snapshot in use (0 before the first). `open_requests` maps datacenter to count, and so do
     `open_streams` (those of them that stream) and `sessions` (known to have had a turn there within 15 minutes).
     `changes_after` null: an edge of a release that knows no changes, and is told none. `overrides` are the orders that
-    operators gave it directly, repeated until they are answered as taken; `override_url` is where they do."""
+    operators gave it directly, repeated until they are answered as taken; `override_url` is where they do. `ended_keys`
+    are digests that the edge knew ended when a new lineage began: the control plane may have forgotten."""
 
     boot_id: Name
     release: Name
@@ -39,6 +42,7 @@ class EdgeSyncRequest(Wire):
     sessions: dict[Name, Count] = Field(default_factory=dict, max_length=10_000)
     votes: list[Vote] = Field(default_factory=list, max_length=1_000)
     minutes: list[QualityMinute] = Field(default_factory=list, max_length=5_000)
+    ended_keys: list[Name] = Field(default_factory=list, max_length=MAX_ENDED_KEYS)
     overrides: list[OverrideReport] = Field(default_factory=list, max_length=1_000)
     override_url: str | None = Field(default=None, max_length=200)
     wait_s: Wait

@@ -16,6 +16,7 @@ from control_plane.contracts.operations import AutomationView, OperationView
 from control_plane.contracts.override import OverrideView
 from control_plane.contracts.pricing import Usd
 from control_plane.contracts.problem import PRINTABLE
+from control_plane.contracts.recovery import AheadView
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.contracts.tenancy import Models, Regions
 from control_plane.contracts.wire import Document, Wire
@@ -232,13 +233,15 @@ class VoteStatus(Wire):
 
 
 class StatusView(Wire):
-    """Everything `meridian status` shows."""
+    """Everything `meridian status` shows. `ahead` are machines that have seen more than the database holds: it is an
+    older copy, and `meridian recover` is needed."""
 
     lineage: int
     snapshot_version: int
     datacenters: list[DatacenterStatus]
     models: list[ModelStatus] = Field(default_factory=list)
     edges: list[EdgeStatus]
+    ahead: list[AheadView] = Field(default_factory=list)
     votes: list[VoteStatus] = Field(default_factory=list)
     automation: AutomationView = AutomationView(frozen=False)
     running_operations: list[OperationView]

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from control_plane.agents.models import AgentLease
 from control_plane.identity.models import Identity
-from control_plane.routing.models import Edge, RoutingHead, RoutingSnapshot
+from control_plane.routing.models import Edge, Recovery, RoutingHead, RoutingSnapshot
+from control_plane.topology.models import Deployment, Fleet
 
 LISTED_FOR = timedelta(days=1)
 MAX_LISTED = 2_000
@@ -81,3 +83,45 @@ async def edges(session: AsyncSession) -> Sequence[Edge]:
         select(Edge).join(Identity, Identity.id == Edge.id)
         .where(Identity.revoked_at.is_(None), Edge.last_seen_at > func.now() - LISTED_FOR)
         .order_by(Edge.id).limit(MAX_LISTED).execution_options(populate_existing=True))).scalars().all()
+
+
+async def recovery(session: AsyncSession, lineage: int) -> Recovery | None:
+    return await session.get(Recovery, lineage)
+
+
+async def edges_ahead(session: AsyncSession, lineage: int, version: int) -> Sequence[Edge]:
+    """The edges that use a newer snapshot than the head, heard from within a day and still enrolled."""
+    return [edge for edge in await edges(session) if (edge.acked_lineage, edge.acked_version) > (lineage, version)]
+
+
+async def agents_ahead(session: AsyncSession, lineage: int) -> Sequence[AgentLease]:
+    """The agents that follow a higher lineage than `lineage`, or in it a higher epoch or generation than is held."""
+    seen = AgentLease.seen_lineage
+    further = or_(AgentLease.seen_epoch > AgentLease.epoch, AgentLease.seen_generation > Fleet.generation)
+    return (await session.execute(
+        select(AgentLease).join(Fleet, Fleet.id == AgentLease.fleet_id)
+        .where(or_(seen > lineage, and_(seen == lineage, further)))
+        .order_by(AgentLease.fleet_id).limit(MAX_LISTED).execution_options(populate_existing=True))).scalars().all()
+
+
+async def highest_lineage(session: AsyncSession) -> int:
+    """The highest that anybody was ever in, as far as the database was told."""
+    highest = [await session.scalar(select(func.max(column))) for column in (
+        RoutingHead.lineage, Recovery.lineage, Edge.acked_lineage, AgentLease.seen_lineage)]
+    return max(found or 0 for found in highest)
+
+
+async def begin_lineage(session: AsyncSession, made: Recovery) -> None:
+    """Moves the head, which is locked, into a new lineage."""
+    session.add(made)
+    await session.flush()
+    await session.execute(update(RoutingHead).values(lineage=made.lineage))
+
+
+async def raise_generations(session: AsyncSession) -> None:
+    """Numbers all desired state above what any agent has said that it saw."""
+    seen = func.coalesce(select(AgentLease.seen_generation).where(AgentLease.fleet_id == Fleet.id).scalar_subquery(), 0)
+    await session.execute(select(Fleet.id).order_by(Fleet.id).with_for_update(key_share=True))
+    await session.execute(update(Fleet).values(generation=func.greatest(Fleet.generation, seen) + 1))
+    await session.execute(update(Deployment).values(
+        generation=func.greatest(Deployment.generation, func.coalesce(Deployment.observed_generation, 0)) + 1))

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from control_plane import metrics
 from control_plane.context import AppContext
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
+from control_plane.contracts.recovery import FIRST_LINEAGE
 from control_plane.contracts.snapshot import SignedSnapshot
 from control_plane.db import after_commit
 from control_plane.evidence import service as evidence
@@ -15,8 +16,9 @@ from control_plane.identity.cache import Machine
 from control_plane.operations import commands
 from control_plane.override import service as overrides
 from control_plane.routing import publisher, repository
+from control_plane.routing.lineage import note_ahead
 from control_plane.tenancy import changes
-from control_plane.tenancy.service import REVOCATIONS_CHANNEL, revocations_after
+from control_plane.tenancy.service import REVOCATIONS_CHANNEL, end_forgotten, revocations_after
 from control_plane.topology import repository as topology
 
 MAX_WAIT_S = 4.0
@@ -59,12 +61,18 @@ async def _report(session: AsyncSession, machine: Machine, request: EdgeSyncRequ
         "url": request.override_url, "overrides": overrides.in_force(request.overrides)})
     await evidence.take(session, machine.id, request)
     await commands.report_arrived(session)
+    if request.ended_keys and FIRST_LINEAGE < request.acked_lineage == (await repository.head(session))[0]:
+        await end_forgotten(session, request.ended_keys, machine.id)
     return await overrides.import_reports(session, machine.id, request.overrides)
 
 
 async def _note_news(session: AsyncSession, machine: Machine, request: EdgeSyncRequest) -> None:
     """Counts what this report tells for the first time: snapshots put to use, and one refused."""
     before = await repository.edge(session, machine.id)
+    head, acked = await repository.head(session), (request.acked_lineage, request.acked_version)
+    if acked > head:
+        is_news = before is None or (before.acked_lineage, before.acked_version) <= head
+        after_commit(session, partial(note_ahead, "edge", machine.id, acked, head, is_news))
     if request.nack is not None and (before is None or (before.nack_lineage, before.nack_version) != (
             request.nack.lineage, request.nack.version)):
         after_commit(session, metrics.SNAPSHOTS_REFUSED.labels(machine.subject).inc)

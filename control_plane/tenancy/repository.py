@@ -76,6 +76,13 @@ async def revocations(session: AsyncSession, after: int, limit: int) -> Sequence
         KeyRevocation.seq).limit(limit))).scalars().all()
 
 
+async def living_keys_of(session: AsyncSession, digests: Sequence[str]) -> Sequence[str]:
+    """The ids of those of the keys that have not ended."""
+    return (await session.execute(select(ApiKey.id).where(
+        ApiKey.digest.in_(digests), ApiKey.revoked_at.is_(None),
+        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.now())).order_by(ApiKey.id))).scalars().all()
+
+
 async def mark_changed(session: AsyncSession, team_id: str) -> None:
     """Gives the team the next number. The team's row is locked before the head, here and wherever both are."""
     await session.execute(select(Team.id).where(Team.id == team_id).with_for_update(key_share=True))

@@ -1,6 +1,6 @@
 """Makes teams and keys, gives keys new secrets, and takes keys back."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -126,6 +126,19 @@ async def revoke_key(session: AsyncSession, key_id: str, actor: str) -> None:
     await repository.add_revocation(session, key)
     audit.record(session, actor=actor, action="key.revoke", target=f"key:{key.id}", before={"team": key.team_id})
     await notify(session, REVOCATIONS_CHANNEL)
+
+
+async def end_forgotten(session: AsyncSession, digests: Sequence[str], edge_id: str) -> None:
+    """Ends keys that an edge knows ended, and that an older copy of the database has brought back."""
+    for key_id in await repository.living_keys_of(session, digests):
+        key = await repository.revoke_key(session, key_id)
+        if key is None:
+            continue
+        await repository.add_revocation(session, key)
+        audit.record(session, actor=f"machine:{edge_id}", action="key.revoke", target=f"key:{key_id}",
+                     reason="the edge knows that it ended before the database was restored",
+                     before={"team": key.team_id})
+        await notify(session, REVOCATIONS_CHANNEL)
 
 
 async def living_key(session: AsyncSession, digest: str) -> ApiKey:

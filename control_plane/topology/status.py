@@ -23,6 +23,7 @@ from control_plane.operations import repository as operations
 from control_plane.operations import service as operation_service
 from control_plane.operations.facts import Pace
 from control_plane.routing import repository as routing
+from control_plane.routing.lineage import ahead
 from control_plane.routing.models import Edge
 from control_plane.topology import repository
 from control_plane.topology.models import Datacenter, Deployment, Fleet, Pool
@@ -46,6 +47,7 @@ async def status(session: AsyncSession) -> StatusView:
     leases = {held[0].fleet_id: held for held in await agents.leases(session)}
     return StatusView(
         lineage=lineage, snapshot_version=version, as_of=now, edges=edges,
+        ahead=list(await ahead(session)),
         datacenters=[_datacenter(place, edges, fleets, deployments, pools, leases, serving) for place in places],
         running_operations=await operation_service.views(session, await operations.open_operations(session)))
 

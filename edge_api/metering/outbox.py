@@ -9,7 +9,7 @@ Nothing here is shared between processes: the state directory belongs to one edg
 import asyncio
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -40,18 +40,24 @@ class Unresolved(msgspec.Struct, gc=False):
         return Position(self.segment, self.end_offset)
 
 
+def delete(segment: Path) -> None:
+    """What becomes of a segment that nobody wants to keep."""
+    segment.unlink(missing_ok=True)
+
+
 class Outbox:
     """Owns the segment files. `size_bytes` is all that is unreleased; `written` and `durable` are how far the log goes.
 
     `open` is refused at `max_bytes`; records of requests that were let in may use an eighth more. `keeps_newest`:
-    nobody ships it, so the oldest segments make room before anything is refused.
+    nobody ships it, so the oldest segments make room before anything is refused. `released` is given each segment that
+    is not needed any more.
     """
 
     def __init__(self, directory: Path, segment_bytes: int, max_bytes: int, metrics: Metrics,
-                 keeps_newest: bool = False) -> None:
+                 keeps_newest: bool = False, released: Callable[[Path], None] = delete) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.directory = directory
-        self._may_drop = keeps_newest
+        self._may_drop, self._released = keeps_newest, released
         self._segment_bytes, self.max_bytes, self._metrics = segment_bytes, max_bytes, metrics
         self._sizes = {number: segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
         self.size_bytes = sum(self._sizes.values())
@@ -124,11 +130,11 @@ class Outbox:
                 os.close(descriptor)
 
     def release(self, shipped: Position) -> None:
-        """Deletes the segments that end before `shipped` and hold nothing that is still needed."""
+        """Lets go of the segments that end before `shipped` and hold nothing that is still needed."""
         for number in sorted(n for n in self._sizes if n < shipped.segment):
             if not self._is_free(number):
                 return
-            segment_path(self.directory, number).unlink(missing_ok=True)
+            self._released(segment_path(self.directory, number))
             self.size_bytes -= self._sizes.pop(number)
 
     def drop_oldest(self, keep_bytes: int) -> int:

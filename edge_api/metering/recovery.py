@@ -13,21 +13,22 @@ from control_plane.contracts.signing import write_private
 from control_plane.contracts.usage import MeterSource, Outcome, UsageOpen, UsageRecord
 from edge_api.hot.services import OutboxFull
 from edge_api.metering.frames import Unreadable, decode, scan
-from edge_api.metering.outbox import Outbox, segment_numbers, segment_path
+from edge_api.metering.outbox import Outbox, delete, segment_numbers, segment_path
+from edge_api.metering.shipped import ShippedSegments
 from edge_api.metrics import Metrics
 
 log = structlog.get_logger()
 
 
 def open_outbox(directory: Path, segment_bytes: int, max_bytes: int, clock: Clock, metrics: Metrics,
-                keeps_newest: bool = False) -> Outbox:
+                keeps_newest: bool = False, kept: ShippedSegments | None = None) -> Outbox:
     """The outbox, repaired, with a provisional record for each request that died with an earlier process.
 
     Raises:
         OSError: the disk cannot be used.
     """
     lost = repair(directory, metrics)
-    outbox = Outbox(directory, segment_bytes, max_bytes, metrics, keeps_newest)
+    outbox = Outbox(directory, segment_bytes, max_bytes, metrics, keeps_newest, delete if kept is None else kept.keep)
     metrics.outbox_bytes.set_function(lambda: outbox.size_bytes)
     try:
         close_lost(outbox, lost, clock)

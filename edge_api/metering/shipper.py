@@ -7,7 +7,7 @@ are not worth a row of their own, their record is there at once.
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -23,6 +23,7 @@ from edge_api.identity import ControlPlaneLink
 from edge_api.metering.frames import Position, Unreadable, Usage, decode, scan
 from edge_api.metering.outbox import Outbox, Unresolved, segment_numbers, segment_path
 from edge_api.metering.recovery import set_aside
+from edge_api.metering.shipped import ShippedSegments
 from edge_api.metrics import Metrics
 
 PATH = "/edge/v1/usage"
@@ -49,9 +50,13 @@ class Shipper:
     """Owns the cursor: everything before it is stored, or set aside. `on_stored` hears of each record once."""
 
     def __init__(self, outbox: Outbox, link: ControlPlaneLink, boot_id: str, clock: Clock, metrics: Metrics,
-                 on_stored: Callable[[UsageRecord], None] = lambda record: None) -> None:
+                 on_stored: Callable[[UsageRecord], None] = lambda record: None,
+                 kept: ShippedSegments | None = None) -> None:
         self._outbox, self._link, self._boot_id, self._clock, self._metrics = outbox, link, boot_id, clock, metrics
-        self._on_stored = on_stored
+        self._on_stored, self._kept = on_stored, kept
+        self._again: Iterator[list[UsageRecord]] | None = None
+        self._again_batch: list[UsageRecord] = []
+        self._told_to = Position(0, 0)
         self._cursor_path = outbox.directory / "cursor.json"
         self._cursor = _load_cursor(self._cursor_path)
         self._limit = MAX_BATCH
@@ -104,7 +109,36 @@ class Shipper:
             ControlPlaneAway, Refused: nothing was stored; the batch stays.
         """
         async with self._lock:
-            return await self._ship_opens() or await self._ship_records()
+            if self._kept is not None and self._kept.is_due and self._again is None:
+                self._begin_again(self._kept)
+            return await self._ship_opens() or await self._ship_records() or await self._ship_kept()
+
+    def ship_again(self) -> None:
+        """What was acknowledged may be lost with the database that did: all of it that is still here goes once more."""
+        if self._kept is not None:
+            self._kept.ship_again()
+
+    def _begin_again(self, kept: ShippedSegments) -> None:
+        log.warning("usage_shipped_once_more", from_segment=self._cursor.segment)
+        self._again, self._told_to, self._cursor = kept.records(), self._cursor, Position(0, 0)
+        for entry in self._outbox.unresolved.values():
+            entry.shipped = False
+
+    async def _ship_kept(self) -> bool:
+        """Ships a batch of what is kept; nobody is told of those records again."""
+        if self._again is None or self._kept is None:
+            return False
+        if not self._again_batch:
+            segment = await asyncio.to_thread(next, self._again, None)
+            if segment is None:
+                self._again = None
+                self._kept.shipped_again()
+                return False
+            self._again_batch = segment
+        batch = self._again_batch[:self._limit]
+        if batch and await self._ship(batch, is_again=True):
+            del self._again_batch[:len(batch)]
+        return True
 
     async def _ship_opens(self) -> bool:
         due = self._due_opens()
@@ -116,7 +150,7 @@ class Shipper:
     async def _ship_records(self) -> bool:
         start = self._cursor
         records, after = await asyncio.to_thread(self._read, start, self._outbox.durable)
-        if records and not await self._ship(records):
+        if records and not await self._ship(records, is_again=start < self._told_to):
             return True
         if after != start:
             self._cursor = after
@@ -124,7 +158,7 @@ class Shipper:
         self._outbox.release(after)
         return bool(records)
 
-    async def _ship(self, usages: Sequence[Usage]) -> bool:
+    async def _ship(self, usages: Sequence[Usage], is_again: bool = False) -> bool:
         """True if they are done with: stored, or the only one of them set aside. False: try fewer at once."""
         frames = sorted(usages, key=lambda usage: usage.request_id)
         try:
@@ -144,7 +178,7 @@ class Shipper:
             self._metrics.ship_failures.inc()
             raise
         self._limit = min(2 * self._limit, MAX_BATCH)
-        self._count(frames, verdicts)
+        self._count(frames, verdicts, is_again)
         return True
 
     async def _post(self, frames: list[Usage]) -> list[Verdict]:
@@ -160,10 +194,10 @@ class Shipper:
             raise ControlPlaneAway(f"{len(verdicts)} verdicts for {len(frames)} frames")
         return verdicts
 
-    def _count(self, frames: list[Usage], verdicts: list[Verdict]) -> None:
+    def _count(self, frames: list[Usage], verdicts: list[Verdict], is_again: bool) -> None:
         for frame, verdict in zip(frames, verdicts, strict=True):
             self._metrics.shipped_frames.labels(verdict).inc()
-            if verdict is Verdict.STORED and isinstance(frame, UsageRecord):
+            if verdict is Verdict.STORED and isinstance(frame, UsageRecord) and not is_again:
                 self._on_stored(frame)
             if verdict is Verdict.CONFLICT:
                 log.error("usage_conflict", request_id=str(frame.request_id), frame=type(frame).__name__)

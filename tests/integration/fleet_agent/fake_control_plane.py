@@ -19,6 +19,7 @@ from control_plane.contracts.agent_sync import (
 from control_plane.contracts.clock import SystemClock
 from control_plane.contracts.enrolment import UNKNOWN_IDENTITY, EnrolAnswer, EnrolRequest
 from control_plane.contracts.problem import Problem
+from control_plane.contracts.recovery import FIRST_LINEAGE, SignedRecovery
 from control_plane.contracts.signing import BadSignature, Nonces, NotSigned, SignedRequest, VerifyKey, claimed_identity
 
 TERMINAL = {CommandState.SUCCEEDED, CommandState.FAILED, CommandState.REJECTED, CommandState.EXPIRED}
@@ -50,6 +51,8 @@ class FakeControlPlane:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()
+        self.lineage = FIRST_LINEAGE
+        self.recovery: SignedRecovery | None = None
 
     def close(self) -> None:
         self._server.shutdown()
@@ -124,7 +127,7 @@ class FakeControlPlane:
             newer = self.desired if self.desired.generation != request.seen_generation else None
             answer = AgentSyncAnswer(
                 epoch=self.epoch, lease_ttl_s=LEASE_TTL_S, generation=self.desired.generation, desired=newer,
-                commands=self.commands, next_wait_s=self.next_wait_s)
+                commands=self.commands, next_wait_s=self.next_wait_s, lineage=self.lineage, recovery=self.recovery)
             return 200, answer.model_dump_json()
 
     def _take_acks(self, request: AgentSyncRequest) -> None:

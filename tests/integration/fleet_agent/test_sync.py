@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from control_plane.contracts import ids
 from control_plane.contracts.agent_sync import CommandState, DeploymentPhase, ObservedDeployment
 from control_plane.contracts.clock import SystemClock
-from control_plane.contracts.signing import SigningKey
+from control_plane.contracts.signing import SigningKey, VerifyKey
+from control_plane.contracts.recovery import Recovery, SignedRecovery
 from control_plane.contracts.transport import ControlPlaneClient, SignatureAuth
 from fleet_agent import identity, sync
 from fleet_agent.core import Observed, Standing
@@ -21,6 +22,8 @@ from fleet_agent.store import Store
 from fleet_agent.sync import SyncLoop
 from tests.integration.fleet_agent.fake_control_plane import FakeControlPlane
 from tests.unit.fleet_agent import examples
+
+KEY = SigningKey.generate()
 
 
 @dataclass
@@ -33,11 +36,12 @@ class Conversation:
     driven: list[int] = field(default_factory=list)
     observed: list[ObservedDeployment] = field(default_factory=list)
     renew: sync.Renew = sync.no_renewal
+    keys: list[VerifyKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         clock = SystemClock()
         self.executor = Executor(self.store, clock, lambda desired: self.driven.append(desired.generation))
-        self.loop = SyncLoop(self.client, self.executor, clock, lambda: self.observed, self.renew)
+        self.loop = SyncLoop(self.client, self.executor, clock, lambda: self.observed, self.renew, self.keys)
 
     def look(self, *deployments: ObservedDeployment) -> None:
         self.observed = list(deployments)
@@ -361,3 +365,33 @@ async def test_an_accepted_command_is_finished_by_the_next_boot(talk: Conversati
     boot.look(seen(DeploymentPhase.READY))
     await boot.loop.poll()
     assert talk.control_plane.outcomes == {"command_1": CommandState.SUCCEEDED}
+
+
+async def restored(talk: Conversation, signer: SigningKey | None) -> Conversation:
+    """The next boot, which trusts `KEY`, before a control plane whose restored database has seen less than it."""
+    for _ in range(3):
+        await talk.next_boot().loop.poll()
+    before = talk.next_boot()
+    await before.loop.poll()
+    assert before.executor.state.epoch == 4
+    control_plane = talk.control_plane
+    control_plane.boot_id, control_plane.epoch, control_plane.lineage = "", 0, 2
+    order = Recovery(lineage=2, recovered_at_s=0.0, recovered_by="operator:olga", reason="restored")
+    control_plane.recovery = signer and SignedRecovery.seal(order, signer)
+    boot = Conversation(control_plane, talk.store, talk.client, keys=[KEY.public])
+    await boot.loop.poll()
+    return boot
+
+
+async def test_a_signed_recovery_starts_the_fences_anew(talk: Conversation) -> None:
+    boot = await restored(talk, KEY)
+    assert (boot.executor.state.lineage, boot.executor.state.epoch) == (2, 1)
+    assert (await boot.loop.poll(), boot.loop.problem) == (sync.MIN_PAUSE_S, "")
+    assert (talk.control_plane.requests[-1].lineage, talk.control_plane.requests[-1].epoch) == (2, 1)
+
+
+@pytest.mark.parametrize("signer", [None, SigningKey.generate()])
+async def test_a_lineage_that_nobody_signed_or_a_stranger_changes_nothing(
+        talk: Conversation, signer: SigningKey | None) -> None:
+    boot = await restored(talk, signer)
+    assert (boot.executor.state.lineage, boot.executor.state.epoch) == (1, 4)

@@ -1,8 +1,10 @@
 """Fencing, the command machine and phases."""
 
+from typing import Any
+
 import pytest
 
-from control_plane.contracts.agent_sync import CommandState, DeploymentPhase, ObservedPool
+from control_plane.contracts.agent_sync import AgentSyncAnswer, CommandState, DeploymentPhase, ObservedPool
 from fleet_agent.core import (
     AgentState,
     Answered,
@@ -233,3 +235,47 @@ def test_the_phase_follows_from_replicas_and_the_frontends_word(
     counts: list[tuple[int, int]], model_ready: bool | None, was_ready: bool, phase: DeploymentPhase
 ) -> None:
     assert phase_of(pools(*counts), model_ready, was_ready) is phase
+
+
+def in_lineage(lineage: int, *rest: Any) -> AgentSyncAnswer:
+    return examples.answer(*rest).model_copy(update={"lineage": lineage})
+
+
+SEEN_MUCH = AgentState(
+    lineage=2, epoch=7, generation=9, desired=examples.desired(9), last_seq=4, standing=Standing.LEADING)
+
+
+def test_a_proved_lineage_starts_every_number_anew() -> None:
+    then, actions = step(SEEN_MUCH, Answered(in_lineage(3, 1, examples.desired(2), examples.drain(1)), 3), 0.0)
+    assert (then.lineage, then.epoch, then.generation, then.last_seq) == (3, 1, 2, 1)
+    assert actions == [Save(then), Drive(examples.desired(2))]
+
+
+@pytest.mark.parametrize("proved", [0, 2, 4])
+def test_a_lineage_that_is_not_proved_changes_nothing(proved: int) -> None:
+    then, actions = step(SEEN_MUCH, Answered(in_lineage(3, 1, examples.desired(2), examples.drain(1)), proved), 0.0)
+    assert then == SEEN_MUCH
+    assert [type(action) for action in actions] == [Complain]
+
+
+def test_a_proof_alone_without_a_higher_lineage_lets_no_lower_epoch_pass() -> None:
+    then, _ = step(SEEN_MUCH, Answered(in_lineage(2, 6, examples.desired(2)), 2), 0.0)
+    assert then == SEEN_MUCH
+
+
+def test_an_answer_of_a_lower_lineage_is_refused_however_high_its_epoch() -> None:
+    then, _ = step(SEEN_MUCH, Answered(in_lineage(1, 99, examples.desired(99)), 1), 0.0)
+    assert then == SEEN_MUCH
+
+
+def test_what_is_driven_goes_on_until_the_new_lineage_says_otherwise() -> None:
+    then, actions = step(SEEN_MUCH, Answered(in_lineage(3, 1), 3), 0.0)
+    assert then.desired == examples.desired(9)
+    assert actions == [Save(then)]
+
+
+def test_commands_of_the_older_lineage_are_forgotten() -> None:
+    busy, _ = step(SEEN_MUCH, Answered(in_lineage(2, 7, None, examples.drain(5, epoch=7))), 0.0)
+    assert busy.has_open_commands
+    then, _ = step(busy, Answered(in_lineage(3, 1), 3), 0.0)
+    assert then.commands == ()

@@ -1,5 +1,6 @@
 """What the store keeps, and what it refuses."""
 
+import contextlib
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from control_plane.contracts.agent_sync import CommandState
 from fleet_agent.core import AgentState, Standing, TrackedCommand
-from fleet_agent.store import Accepted, Fenced, ProcessRow, Store, WrongStore
+from fleet_agent.store import SCHEMA, Accepted, Fenced, ProcessRow, Store, WrongStore
 from tests.unit.fleet_agent import examples
 
 STATE = AgentState(
@@ -162,3 +163,38 @@ def test_a_file_of_a_newer_release_is_refused(store: Store, tmp_path: Path) -> N
     other.close()
     with pytest.raises(WrongStore, match="has format 99"):
         Store(tmp_path / "agent.sqlite")
+
+
+def test_a_higher_lineage_may_lower_every_other_number(store: Store, tmp_path: Path) -> None:
+    store.save(AgentState(lineage=1, epoch=7, generation=9, last_seq=4))
+    store.save(AgentState(lineage=2, epoch=1, generation=0, last_seq=0))
+    assert reopened(store, tmp_path).load().lineage == 2
+
+
+def test_a_lower_lineage_is_refused_whatever_its_numbers(store: Store) -> None:
+    store.save(AgentState(lineage=2, epoch=1))
+    with pytest.raises(Fenced):
+        store.save(AgentState(lineage=1, epoch=99, generation=99, last_seq=99))
+
+
+def test_in_a_new_lineage_a_plan_of_a_lower_generation_is_accepted(store: Store) -> None:
+    store.save(AgentState(lineage=1, epoch=1, generation=9))
+    store.accept(Accepted(examples.desired(9), examples.plan(examples.process("frontend"))))
+    store.save(AgentState(lineage=2, epoch=1, generation=2))
+    store.accept(Accepted(examples.desired(2), examples.plan(examples.process("frontend"))))
+    accepted = store.accepted()
+    assert accepted is not None
+    assert accepted.desired.generation == 2
+
+
+def test_a_file_of_the_first_format_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    first = SCHEMA.replace("    desired TEXT,\n    lineage INTEGER NOT NULL DEFAULT 1\n", "    desired TEXT\n")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(f"{first} UPDATE fence SET epoch = 5; PRAGMA user_version = 1;")  # noqa: S608
+    store = Store(path)
+    try:
+        assert (store.load().lineage, store.load().epoch) == (1, 5)
+        store.save(AgentState(lineage=2, epoch=1))
+    finally:
+        store.close()
