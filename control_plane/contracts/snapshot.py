@@ -6,6 +6,7 @@ signature, its shape and its meaning are right; otherwise it keeps the old one a
 
 import base64
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
@@ -24,6 +25,12 @@ class TrafficState(StrEnum):
     FAILED = "failed"
     RECOVERING = "recovering"
     WARMING = "warming"
+
+
+CLOSED = frozenset({TrafficState.DRAINED, TrafficState.FAILED, TrafficState.RECOVERING})
+"""The states in which a datacenter takes no new requests at all."""
+
+MAX_WEIGHT = 10_000
 
 
 class SnapshotDatacenter(Wire):
@@ -147,26 +154,70 @@ class SignedSnapshot(Wire):
 
 
 def check_meaning(snapshot: Snapshot) -> None:
-    """Refuses a snapshot that is well-formed and still wrong.
+    """Refuses a snapshot that is well-formed and still wrong: whoever would route by it would lose requests or money.
 
     Raises:
-        SnapshotRefused: a route to an unknown datacenter, a weight or a default limit out of range, or a model lost
+        SnapshotRefused: it names a thing twice, contradicts itself, routes where nothing can be, or loses a model
             without a reason.
     """
-    datacenters = {datacenter.id: datacenter for datacenter in snapshot.datacenters}
-    for datacenter in snapshot.datacenters:
-        if not 0 <= datacenter.weight <= 10_000:
-            raise SnapshotRefused(f"datacenter {datacenter.id} has weight {datacenter.weight}")
+    if snapshot.lineage < 1 or snapshot.version < 1:
+        raise SnapshotRefused(f"{snapshot.lineage}.{snapshot.version} is no version")
+    _once("datacenter", [place.id for place in snapshot.datacenters])
+    _once("model", [model.id for model in snapshot.models])
+    _once("deployment", [route.deployment_id for model in snapshot.models for route in model.routes])
+    datacenters = {place.id: place for place in snapshot.datacenters}
+    for place in snapshot.datacenters:
+        _check_datacenter(place)
     for model in snapshot.models:
-        if model.default_max_tokens is not None and not 1 <= model.default_max_tokens <= model.max_output_tokens:
-            raise SnapshotRefused(f"model {model.id} has a default limit of {model.default_max_tokens} tokens")
-        for route in model.routes:
-            if route.datacenter_id not in datacenters:
-                raise SnapshotRefused(f"model {model.id} is routed to an unknown datacenter {route.datacenter_id}")
-        routable = any(datacenters[route.datacenter_id].weight > 0 and route.share_permille > 0
-                       for route in model.routes)
-        if not routable and not model.unroutable_reason:
-            raise SnapshotRefused(f"model {model.id} has no routable datacenter and no reason for it")
+        _check_model(model, datacenters)
+
+
+def _once(noun: str, names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise SnapshotRefused(f"{noun} {next(name for name in names if names.count(name) > 1)!r} is there twice")
+    if not all(names):
+        raise SnapshotRefused(f"a {noun} has no name")
+
+
+def _check_datacenter(place: SnapshotDatacenter) -> None:
+    if not 0 <= place.weight <= MAX_WEIGHT:
+        raise SnapshotRefused(f"datacenter {place.id} has weight {place.weight}")
+    if place.state is TrafficState.ACTIVE and not place.weight:
+        raise SnapshotRefused(f"datacenter {place.id} is active without a weight")
+    if place.state in CLOSED and place.weight:
+        raise SnapshotRefused(f"datacenter {place.id} is {place.state.value} and has weight {place.weight}")
+    if place.evacuate and place.state is TrafficState.ACTIVE:
+        raise SnapshotRefused(f"datacenter {place.id} is active and to be evacuated")
+
+
+def _check_model(model: SnapshotModel, datacenters: dict[str, SnapshotDatacenter]) -> None:
+    if model.max_output_tokens < 1 or model.context_window < 1:
+        raise SnapshotRefused(f"model {model.id} has a window of {model.context_window} tokens and gives "
+                              f"{model.max_output_tokens}")
+    if model.default_max_tokens is not None and not 1 <= model.default_max_tokens <= model.max_output_tokens:
+        raise SnapshotRefused(f"model {model.id} has a default limit of {model.default_max_tokens} tokens")
+    if not all(amount.is_finite() for amount in (
+            model.price.input_usd, model.price.cached_input_usd, model.price.output_usd)):
+        raise SnapshotRefused(f"model {model.id} has a price that is no number")
+    for route in model.routes:
+        if route.datacenter_id not in datacenters:
+            raise SnapshotRefused(f"model {model.id} is routed to an unknown datacenter {route.datacenter_id}")
+        if not _is_address(route.ingress_url):
+            raise SnapshotRefused(f"deployment {route.deployment_id} has no address that can be called")
+    routable = any(datacenters[route.datacenter_id].weight > 0 and route.share_permille > 0 for route in model.routes)
+    if not routable and not model.unroutable_reason:
+        raise SnapshotRefused(f"model {model.id} has no routable datacenter and no reason for it")
+
+
+def _is_address(url: str) -> bool:
+    """Whether an edge can call it: scheme, host, and a port in range; without path, query or credentials."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    is_bare = url == f"{parts.scheme}://{parts.netloc}" and url.isprintable() and not set(url) & set(" @")
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and is_bare
 
 
 def is_newer(candidate: Snapshot, current: Snapshot | None) -> bool:

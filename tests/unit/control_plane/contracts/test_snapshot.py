@@ -23,13 +23,14 @@ from control_plane.contracts.snapshot import (
 KEY = SigningKey.generate()
 
 
-def snapshot(weight: int = 100, reason: str | None = None, datacenter_id: str = "dc-1", **changes: Any) -> Snapshot:
+def snapshot(weight: int = 100, reason: str | None = None, datacenter_id: str = "dc-1",
+             state: TrafficState = TrafficState.ACTIVE, **changes: Any) -> Snapshot:
     model = SnapshotModel(
         id="m/x", display_name="X", created_s=1, owned_by="m", context_window=10, max_output_tokens=5,
         price=Price(version="p", input_usd=Decimal(1), cached_input_usd=Decimal(0), output_usd=Decimal(2)),
         routes=[SnapshotRoute(deployment_id="d", fleet_id="f", datacenter_id=datacenter_id, ingress_url="http://h:1")],
         unroutable_reason=reason)
-    datacenter = SnapshotDatacenter(id="dc-1", region="r", state=TrafficState.ACTIVE, weight=weight)
+    datacenter = SnapshotDatacenter(id="dc-1", region="r", state=state, weight=weight)
     fields: dict[str, Any] = {
         "lineage": 1, "version": 1, "built_at_s": 0.0, "datacenters": [datacenter], "models": [model]}
     return Snapshot(**fields | changes)
@@ -63,8 +64,8 @@ def test_a_signed_body_of_the_wrong_shape_is_refused() -> None:
 
 def test_a_model_lost_without_a_reason_is_refused_and_with_one_accepted() -> None:
     with pytest.raises(SnapshotRefused, match="no routable datacenter and no reason"):
-        check_meaning(snapshot(weight=0))
-    check_meaning(snapshot(weight=0, reason="every datacenter is drained"))
+        check_meaning(snapshot(weight=0, state=TrafficState.DRAINED))
+    check_meaning(snapshot(weight=0, state=TrafficState.DRAINED, reason="every datacenter is drained"))
 
 
 @pytest.mark.parametrize("weight", [-1, 10_001])
