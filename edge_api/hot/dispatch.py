@@ -146,6 +146,10 @@ class Dispatch:
         if self._relay is not None:
             self._relay.resume()
 
+    @property
+    def streams_from(self) -> str:
+        return self._datacenter_id if self._prepared.asked.streamed else ""
+
     def datacenter_lost(self) -> None:
         """The prober gave the datacenter up, whatever its connection says. Where nobody else can be reached its answer
         is waited for all the same: it may be slow, or this edge may be the one that is cut off."""

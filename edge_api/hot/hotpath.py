@@ -1,6 +1,7 @@
 """What all connections of the hot path share."""
 
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -24,7 +25,10 @@ DefaultHeaders = list[tuple[bytes, bytes]]
 
 
 class Attempting(Protocol):
-    """A request that waits for a datacenter."""
+    """A request that waits for a datacenter. `streams_from` is where its stream comes from, empty if it is none."""
+
+    @property
+    def streams_from(self) -> str: ...
 
     def datacenter_lost(self) -> None: ...
 
@@ -82,6 +86,13 @@ class HotPath:
         self.pool.forget(address)
         for attempting in waiting:
             attempting.datacenter_lost()
+
+    def open_streams(self) -> dict[str, int]:
+        """How many streams are open in each datacenter. It is asked for every few seconds: who counts as requests come
+        and go would make each of them pay."""
+        counts = Counter(attempting.streams_from for waiting in self._attempting.values() for attempting in waiting)
+        del counts[""]
+        return dict(counts)
 
     def rendered(self, headers: DefaultHeaders) -> bytes:
         """The server's headers as bytes. uvicorn makes a new list of them every second."""

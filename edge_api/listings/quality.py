@@ -1,9 +1,6 @@
 """How well each datacenter served each model of late, as this edge's own requests tell.
 
-Uptime is successes by all that was no client's fault, by OpenRouter's rule: 401, 402, 404, every 5xx, an answer that
-broke off and one that ended with an error count against; 400, 403, 413 and 429 do not count, nor do the other ways to
-refuse a request for what it is. What a client left before its answer began tells nothing. Each attempt counts where it
-was sent to: an overload (503, 529) is the datacenter's, though clients are told 429.
+Uptime is successes by all that was no client's fault (`edge_api/quality/rules.py`).
 
 The rate of wrong tool calls is OpenRouter's too (`edge_api/tool_calls`). One number a minute and kind is kept for a
 day, and at most `MAX_SAMPLES` latencies and speeds for half an hour, so the memory is bounded by models times
@@ -15,7 +12,8 @@ from math import ceil
 from typing import Any
 
 from control_plane.contracts.clock import Clock
-from control_plane.contracts.usage import Attempt, UsageRecord
+from control_plane.contracts.usage import UsageRecord
+from edge_api.quality.rules import first_byte_s, judged
 
 MIN_SAMPLES = 100
 MAX_SAMPLES = 2_000
@@ -24,8 +22,6 @@ MINUTE_S = 60.0
 WINDOWS_MIN = {"uptime_last_5m": 5, "uptime_last_30m": 30, "uptime_last_1d": 1_440}
 RECENT_MIN = 30
 DAY_MIN = 1_440
-REFUSED_REQUEST = frozenset({400, 403, 413, 415, 422})
-UNCOUNTED = REFUSED_REQUEST | {429}
 PERCENTILES = (50, 75, 90, 99)
 
 
@@ -72,21 +68,18 @@ class Quality:
         self._places: dict[tuple[str, str], _Place] = {}
 
     def note(self, record: UsageRecord) -> None:
-        """Counts each attempt of a request for the datacenter that it was sent to, in the minute that it ended. A
-        request that was refused for what it is says nothing of any."""
-        if record.http_status in REFUSED_REQUEST:
-            return
-        now_min, last = self._minute(), len(record.attempts) - 1
+        """Counts each attempt of a request for the datacenter that it was sent to, in the minute that it ended."""
+        now_min = self._minute()
         age_s = self._clock.time_s() - record.opened_at_s - record.duration_ms / 1_000
         minute = now_min - int(max(0.0, age_s) // MINUTE_S)
-        for index, attempt in enumerate(record.attempts):
-            was_served = served(attempt, is_error=index == last and record.finish_reason == "error")
-            place = None if was_served is None else self._place(record.model_id, attempt.datacenter_id)
+        first_s = first_byte_s(record)
+        for datacenter_id, was_served in judged(record):
+            place = None if was_served is None else self._place(record.model_id, datacenter_id)
             if place is None:
                 continue
             place.tried.count(minute, not was_served, now_min)
-            if was_served and last == 0 and record.ttft_ms is not None:
-                place.samples.append((minute, record.ttft_ms / 1_000, _tokens_per_s(record)))
+            if first_s is not None:
+                place.samples.append((minute, first_s, _tokens_per_s(record)))
 
     def note_calls(self, model_id: str, datacenter_id: str, is_wrong: bool) -> None:
         """Counts an answer that ended with tool calls."""
@@ -116,16 +109,6 @@ class Quality:
 
     def _minute(self) -> int:
         return int(self._clock.monotonic_s() // MINUTE_S)
-
-
-def served(attempt: Attempt, is_error: bool = False) -> bool | None:
-    """Whether a datacenter did what it was asked for; null where that is no question. `is_error`: its answer ended
-    with an error."""
-    if attempt.status in UNCOUNTED:
-        return None
-    if attempt.status == 0:
-        return False if attempt.failed else None  # the client left before there was an answer
-    return attempt.status == 200 and not attempt.failed and not is_error
 
 
 def percentiles(values: list[float], descending: bool = False) -> dict[str, float] | None:

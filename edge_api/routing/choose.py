@@ -67,6 +67,10 @@ class Chooser:
             and (need.regions is None or route.region in need.regions) and not self._health.is_away(route, 0.0)
             for route in model.routes)
 
+    def sessions(self) -> dict[str, int]:
+        """How many sessions are known to be warm in each datacenter."""
+        return self._costs.sessions()
+
     def failed(self, datacenter_id: str) -> None:
         """A connection to it was refused, reset or timed out before any answer."""
         if self._health.failed(datacenter_id):

@@ -8,6 +8,7 @@
   prompts that are worth a move, for `WARM_S` and at most `MAX_SESSIONS` sessions. What is not known is not cached.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 from edge_api.routing.health import Health
@@ -23,6 +24,7 @@ class _Turn(NamedTuple):
     """Where a session was served last, with how many prompt tokens, when (monotonic)."""
 
     deployment_id: str
+    datacenter_id: str
     prompt_tokens: int
     at_s: float
 
@@ -52,9 +54,16 @@ class Costs:
             free_at_s + uncached_tokens / drain_tokens_per_s, now_s + MAX_QUEUE_S)
         turns = self._turns
         turns.pop(session_key, None)  # the newest is last, so the first is the one to forget
-        turns[session_key] = _Turn(route.deployment_id, prompt_tokens, now_s)
+        turns[session_key] = _Turn(route.deployment_id, route.datacenter_id, prompt_tokens, now_s)
         if len(turns) > MAX_SESSIONS:
             del turns[next(iter(turns))]
+
+    def sessions(self) -> dict[str, int]:
+        """How many sessions are known to be warm in each datacenter: those with long prompts."""
+        turns, oldest_s = self._turns, self._monotonic_s() - WARM_S
+        while turns and turns[first := next(iter(turns))].at_s < oldest_s:
+            del turns[first]
+        return dict(Counter(turn.datacenter_id for turn in turns.values()))
 
     def _uncached_tokens(self, route: Route, session_key: str, prompt_tokens: int, now_s: float) -> int:
         turn = self._turns.get(session_key)

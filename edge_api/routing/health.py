@@ -38,6 +38,7 @@ class _Ejection:
     length_s: float
     until_s: float
     trial_until_s: float = 0.0
+    since_s: float = 0.0
 
     def holds(self, now_s: float) -> bool:
         return now_s < self.until_s or now_s < self.trial_until_s
@@ -126,6 +127,12 @@ class Health:
         self._tell()
         return ejection is not None and ejection.holds(now_s)
 
+    def faltering_since_s(self, route: Route) -> float | None:
+        """Since when its requests have broken again and again, without a whole `WINDOW_S` of peace; null if not so."""
+        ejection = self._evidence.faltering.get(route.deployment_id)
+        is_over = ejection is None or self.clock.monotonic_s() >= ejection.until_s + WINDOW_S
+        return None if ejection is None or is_over else ejection.since_s
+
     def chosen(self, route: Route) -> None:
         """A request goes there. After an ejection it is the trial that the others wait for, for at most `TRIAL_S`."""
         evidence, now_s = self._evidence, self.clock.monotonic_s()
@@ -170,7 +177,7 @@ class Health:
         if not window.is_bad:
             return False
         del evidence.windows[key]
-        evidence.faltering[key] = _Ejection(FIRST_FALTER_S, now_s + FIRST_FALTER_S)
+        evidence.faltering[key] = _Ejection(FIRST_FALTER_S, now_s + FIRST_FALTER_S, since_s=now_s)
         return True
 
     def overloaded(self, route: Route, retry_after_s: float | None) -> None:

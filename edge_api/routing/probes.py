@@ -23,6 +23,7 @@ from edge_api.hot.services import TableHolder
 from edge_api.metrics import Metrics
 from edge_api.routing.health import Health
 from edge_api.routing.table import RoutingTable
+from edge_api.routing.votes import Sight
 from edge_api.routing.watch import Change, Result, Watch
 from edge_api.upstream.connection import Headers, UpstreamConnection
 from edge_api.upstream.pool import Address, PoolFull, PoolLimits, UpstreamPool
@@ -53,6 +54,19 @@ class Prober:
             connect_timeout_s=timeout_s, idle_s=10 * PERIOD_S, max_idle=1, max_open=MAX_IN_FLIGHT), health.clock, tls)
         self._frontends: dict[Address, _Frontend] = {}
         self._untold: set[_Frontend] = set()
+
+    def sights(self) -> list[Sight]:
+        """What is known of each frontend."""
+        return [Sight(one.datacenter_id, one.watch) for one in self._frontends.values()]
+
+    @property
+    def fresh_s(self) -> float:
+        """How old the newest result of a frontend that is probed as it should be can be, with some patience."""
+        return self._timeout_s + LAG_S + 3 * self._period_s
+
+    @property
+    def _period_s(self) -> float:
+        return max(PERIOD_S, len(self._frontends) / MAX_PER_S)
 
     async def run(self) -> None:
         """Probes for ever. When it ends nothing that it said holds any more."""
@@ -96,7 +110,7 @@ class Prober:
                     probe = group.create_task(self._probe(frontend))
                     probes.add(probe)
                     probe.add_done_callback(probes.discard)
-                await asyncio.sleep(ids.jitter(max(PERIOD_S, count / MAX_PER_S), share=0.1))
+                await asyncio.sleep(ids.jitter(self._period_s, share=0.1))
         finally:
             for probe in probes:
                 probe.cancel()

@@ -33,11 +33,13 @@ class Change(StrEnum):
 
 
 class Watch:
-    """Owns the judgement of one frontend, which counts as there until probes say otherwise. Times are monotonic."""
+    """Owns the judgement of one frontend, which counts as there until probes say otherwise. Times are monotonic, and
+    those at which probes were sent."""
 
     def __init__(self) -> None:
         self.is_lost = self.was_refused = False
-        self.newest_good_s = -math.inf
+        self.newest_good_s = self.newest_failure_s = -math.inf
+        self.lost_since_s = math.inf
         self.silent_since_s = math.inf
         self._failures = self._good_ones = 0
 
@@ -55,9 +57,10 @@ class Watch:
         self._failures += FAILURES if result is Result.REFUSED else 1
         self.was_refused = self.was_refused or result is Result.REFUSED
         self.silent_since_s = min(self.silent_since_s, sent_s)
+        self.newest_failure_s = max(self.newest_failure_s, sent_s)
         if self.is_lost or self._failures < FAILURES:
             return None
-        self.is_lost = True
+        self.is_lost, self.lost_since_s = True, sent_s
         return Change.LOST
 
     def _good(self, sent_s: float) -> Change | None:
@@ -67,5 +70,5 @@ class Watch:
         self._good_ones += 1
         if self._good_ones < GOOD_ONES:
             return None
-        self.is_lost, self._good_ones = False, 0
+        self.is_lost, self.lost_since_s, self._good_ones = False, math.inf, 0
         return Change.RECOVERED
