@@ -13,6 +13,7 @@ from control_plane import metrics as control_plane
 from control_plane.watch.figures import FIGURES
 from edge_api.admission.figures import AdmissionFigures
 from edge_api.metrics import Metrics
+from edge_api.override.board import Figures as OverrideFigures
 from edge_api.tallies import Spread, Tally
 from fleet_agent import figures as agent
 
@@ -40,8 +41,9 @@ class Described:
 def sections() -> Iterator[tuple[str, str, list[Described]]]:
     """Each process, what is to be known of its figures, and the figures."""
     edge = Metrics()
-    admission = AdmissionFigures(edge.registry)
-    yield "Edge", "Of one process; sum over edges.", _of_objects([*vars(edge).values(), *vars(admission).values()])
+    parts = (edge, AdmissionFigures(edge.registry), OverrideFigures(edge.registry))
+    yield ("Edge", "Of one process; sum over edges.",
+           _of_objects(one for part in parts for one in vars(part).values()))
     yield ("Control plane and worker", "Of one process; sum over replicas.",
            _of_objects(vars(control_plane).values()))
     yield ("The fleet, as the control plane's database has it",

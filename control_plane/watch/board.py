@@ -49,7 +49,7 @@ class Board:
             async with asyncio.timeout(DEADLINE_S), self._db.begin() as session:
                 samples = await read(session)
         except (DBAPIError, PoolTimeout, OSError, TimeoutError) as error:
-            log.warning("figures_not_read", error=type(error).__name__)
+            log.warning("figures_not_read", error=type(error).__name__, problem=str(error).partition("\n")[0])
             metrics.DATABASE_UP.set(0)
             return []
         metrics.DATABASE_UP.set(1)

@@ -48,6 +48,9 @@ SNAPSHOT_VERSION = gauge("routing_snapshot_version", "Version of the newest snap
 SNAPSHOT_LINEAGE = gauge("routing_lineage", "Lineage of the newest snapshot.")
 SNAPSHOT_AGE_S = gauge("routing_snapshot_age_seconds", "Since the newest snapshot was made.")
 
+VOTES = gauge(
+    "routing_votes", "Edges that say that a datacenter is lost to them, or falters.", "datacenter", "verdict")
+
 OPERATIONS_OPEN = gauge("operations_open", "Operations under way.", "kind", "state")
 OPERATIONS_OLDEST_S = gauge("operations_oldest_seconds", "Age of the oldest operation under way.", "kind")
 OPERATIONS_OVERDUE = gauge("operations_overdue", "Operations under way and past their deadline.", "kind")
@@ -67,6 +70,10 @@ CAPACITY_HEADROOM = gauge(
     "capacity_headroom_requests",
     "What is left of a model's ready capacity beyond 1.2 times the larger of peak and reservations, in the tightest "
     "set of regions; negative: too little.", "model")
+
+PLAN_AGE_S = gauge("capacity_plan_age_seconds", "Since the planner planned last; absent while it never did.")
+PLANNED_MOVES = gauge(
+    "capacity_moves_last_hour", "Changes of pools by the planner within the last hour.", "model", "direction")
 
 USAGE_OPEN = gauge("usage_open_requests", "Requests that were announced and have no record yet.")
 USAGE_OPEN_OLDEST_S = gauge("usage_open_oldest_seconds", "Age of the oldest announced request without a record.")

@@ -1,6 +1,7 @@
 """SQL of the figures. Each query reads a small table, or an index of a large one: they run every few seconds."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import case, func, literal, select
@@ -8,6 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql.elements import ColumnElement
 
 from control_plane.agents.models import AgentLease
+from control_plane.capacity.models import CapacityMove, CapacityPlanner
+from control_plane.evidence.models import EdgeVote
 from control_plane.identity.models import Identity
 from control_plane.operations.machine import CommandStatus
 from control_plane.operations.models import Automation, Command, Operation, OperationStep
@@ -18,6 +21,7 @@ from control_plane.topology.models import Datacenter, Deployment, Fleet, Model, 
 from control_plane.usage.models import UsageOpening, UsageQuarantine
 
 NOW = func.clock_timestamp()
+VOTES_COUNT_FOR, MOVES_COUNT_FOR = timedelta(seconds=15), timedelta(hours=1)
 OPEN_COMMANDS = (CommandStatus.ISSUED, CommandStatus.ACCEPTED)
 
 Rows = Sequence[Any]
@@ -75,6 +79,28 @@ async def head(session: AsyncSession) -> Any:
         RoutingHead.lineage, RoutingHead.version, _age_s(RoutingSnapshot.built_at),
     ).outerjoin(RoutingSnapshot, (RoutingSnapshot.lineage == RoutingHead.lineage)
                 & (RoutingSnapshot.version == RoutingHead.version)))).one()
+
+
+async def votes(session: AsyncSession) -> Rows:
+    """How many enrolled edges say what of each datacenter, by what they said of late."""
+    return (await session.execute(select(
+        EdgeVote.datacenter_id, EdgeVote.verdict, func.count().label("times"),
+    ).join(Identity, Identity.id == EdgeVote.edge_id)
+        .where(Identity.revoked_at.is_(None), EdgeVote.seen_at > func.now() - VOTES_COUNT_FOR)
+        .group_by(EdgeVote.datacenter_id, EdgeVote.verdict))).all()
+
+
+async def planner(session: AsyncSession) -> Rows:
+    """How long ago was planned: one row, or none."""
+    return (await session.execute(select(_age_s(CapacityPlanner.planned_at)))).all()
+
+
+async def moves(session: AsyncSession) -> Rows:
+    """What the planner changed within an hour; `grows` is whether a pool got more."""
+    return (await session.execute(select(
+        CapacityMove.model_id, (CapacityMove.replicas > 0).label("grows"), func.count().label("times"),
+    ).where(CapacityMove.moved_at > func.now() - MOVES_COUNT_FOR)
+        .group_by(CapacityMove.model_id, "grows"))).all()
 
 
 async def open_operations(session: AsyncSession) -> Rows:

@@ -1,10 +1,13 @@
 """Rows in, samples out: what the figures of `figures` are now."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from control_plane.capacity import service as capacity
+from control_plane.capacity.headroom import ModelHeadroom
+from control_plane.contracts.evidence import VoteVerdict
 from control_plane.contracts.figures import Figure, Sample
 from control_plane.contracts.operations import FINAL, OperationKind, OperationState
 from control_plane.operations.facts import Pace
@@ -24,6 +27,8 @@ async def read(session: AsyncSession) -> list[Sample]:
         *_datacenters(datacenters), *_models(await queries.models(session), datacenters, deployments),
         *_deployments(deployments), *_pools(await queries.pools(session)), *_leases(await queries.leases(session)),
         *_edges(await queries.edges(session), head), *_head(head),
+        *_votes(await queries.votes(session), datacenters), *_capacity(await capacity.headroom(session)),
+        *_planner(await queries.planner(session), await queries.moves(session)),
         *_open_operations(await queries.open_operations(session)),
         *_ended_operations(await queries.ended_operations(session)), *_steps(await queries.step_times(session)),
         *_commands(await queries.open_commands(session)), *_outbox(await queries.outbox(session)),
@@ -89,6 +94,29 @@ def _head(row: Any) -> Iterator[Sample]:
     yield from _one(f.SNAPSHOT_VERSION, row.version)
     yield from _one(f.SNAPSHOT_LINEAGE, row.lineage)
     yield from _one(f.SNAPSHOT_AGE_S, row.age_s)
+
+
+def _votes(rows: Iterable[Any], datacenters: Iterable[Any]) -> Iterator[Sample]:
+    """Datacenters that nobody speaks against are told, too."""
+    counted = {(row.datacenter_id, row.verdict): row.times for row in rows}
+    for place in datacenters:
+        for verdict in VoteVerdict:
+            yield from _one(f.VOTES, counted.get((place.id, verdict), 0), place.id, verdict.value)
+
+
+def _capacity(headrooms: Mapping[str, ModelHeadroom]) -> Iterator[Sample]:
+    for model_id, headroom in headrooms.items():
+        yield from _one(f.CAPACITY_READY, headroom.total.ready, model_id)
+        yield from _one(f.CAPACITY_PEAK, headroom.total.peak, model_id)
+        yield from _one(f.CAPACITY_RESERVED, headroom.total.reserved, model_id)
+        yield from _one(f.CAPACITY_HEADROOM, headroom.tightest.headroom, model_id)
+
+
+def _planner(rows: Iterable[Any], moves: Iterable[Any]) -> Iterator[Sample]:
+    for row in rows:
+        yield from _one(f.PLAN_AGE_S, row.age_s)
+    for move in moves:
+        yield from _one(f.PLANNED_MOVES, move.times, move.model_id, "up" if move.grows else "down")
 
 
 def _open_operations(rows: Iterable[Any]) -> Iterator[Sample]:

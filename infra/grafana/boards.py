@@ -71,6 +71,11 @@ FLEET = Board("meridian-fleet", "Meridian: fleet", "Is the service well, and whe
         Panel("Frontends lost", "What probes found lost.", (
             Query("sum by (datacenter) (increase(meridian_edge_losses_total[$__rate_interval]))", "{{datacenter}}"),),
               "short"),
+        Panel("Edges' votes", "How many edges say what of a datacenter; a quorum of them fails it over.", (
+            Query(latest("meridian_routing_votes", "datacenter, verdict", PLACES) + " > 0",
+                  "{{datacenter}} {{verdict}}"),), "short"),
+        Panel("Overrides", "Operators' orders to edges that beat the snapshot.", (
+            Query("meridian_edge_overrides_in_force", "{{instance}}"),), "short", red_above=1),
         Panel("Streams that broke", "By what became of them.", (
             Query(rate("meridian_edge_resumes_total", "result"), "{{result}}"),), "reqps"),
         Panel("Pause of a stream that went on elsewhere", "From the break to the first new event.",
@@ -227,6 +232,12 @@ CAPACITY = Board("meridian-capacity", "Meridian: capacity", "How much there is o
         Panel("Headroom", "Beyond 1.2 times what is needed, in the tightest set of regions; below 0 is too little.", (
             Query(latest("meridian_capacity_headroom_requests", "model", MODELS), "{{model}}"),), "short", width=12,
               red_below=0),
+    )),
+    ("Planner", (
+        Panel("Changes within the hour", "By model and direction.", (
+            Query(latest("meridian_capacity_moves_last_hour", "model, direction", MODELS), "{{model}} {{direction}}"),),
+              "short", width=12),
+        Panel("Last plan", "How long ago.", (Query("max(meridian_capacity_plan_age_seconds)", "plan"),), "s", width=12),
     )),
     ("Deployments", (
         Panel("Inside the engines", "Requests by deployment.", (

@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.clock import ManualClock
-from control_plane.contracts.edge_sync import Nack
+from control_plane.contracts.edge_sync import EdgeSyncRequest, Nack
+from control_plane.contracts.evidence import Vote, VoteVerdict
 from control_plane.watch import board as boards
 from control_plane.watch.board import Board
 from control_plane.watch.figures import FIGURES
@@ -42,6 +43,18 @@ async def scrape(replica: Replica) -> Scrape:
 async def exposed(replica: Replica) -> str:
     """What the replica answers Prometheus."""
     return (await replica.client.get("/metrics")).text
+
+
+async def vote(world: World, datacenter: str) -> None:
+    """The first edge says that a datacenter is lost."""
+    edge = world.edges[0]
+    assert edge.snapshot is not None
+    request = EdgeSyncRequest(
+        boot_id=edge.boot_id, release="0.1.0", acked_lineage=edge.snapshot.lineage, acked_version=edge.snapshot.version,
+        revocations_after=0, open_requests={}, wait_s=0,
+        votes=[Vote(datacenter_id=datacenter, verdict=VoteVerdict.LOST, held_s=3.0, evidence="refused")])
+    answer = await world.replica.signed(edge.peer, "/edge/v1/sync", request.model_dump_json().encode())
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.fixture
@@ -226,3 +239,18 @@ async def test_without_postgres_there_are_no_figures_of_it_and_no_old_ones(
         async with asyncio.timeout(30):
             while "meridian_routing_lineage" not in await exposed(replica):  # noqa: ASYNC110 - over HTTP
                 await asyncio.sleep(0.2)
+
+
+async def test_capacity_is_told_by_model_and_what_nobody_measured_is_absent(world: World) -> None:
+    seen = await scrape(world.replica)
+    assert seen.get("capacity_reserved_requests", model=MODEL) == 0
+    assert seen.get("capacity_ready_requests", model=MODEL) is None  # nobody said how much a replica holds
+    assert seen.get("capacity_peak_requests", model=MODEL) == 0
+
+
+async def test_votes_are_told_for_every_datacenter_those_without_one_too(world: World) -> None:
+    await vote(world, WEST)
+    seen = await scrape(world.replica)
+    assert seen.get("routing_votes", datacenter=WEST, verdict="lost") == 1
+    assert seen.get("routing_votes", datacenter=EAST, verdict="lost") == 0
+    assert seen.get("routing_votes", datacenter=WEST, verdict="faltering") == 0

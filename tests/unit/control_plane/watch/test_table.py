@@ -1,5 +1,6 @@
 """The table of figures: names by the rules, labels that stay few."""
 
+import ast
 import re
 
 import pytest
@@ -7,9 +8,11 @@ import pytest
 from control_plane.contracts.figures import Figure, FigureKind
 from control_plane.watch.figures import FIGURES
 from docs.metrics import known_metrics, sections
+from tests.lint.sources import python_sources
 
 LABELS = {"datacenter", "region", "state", "model", "deployment", "phase", "role", "fleet", "edge", "kind", "automatic",
-          "rule", "step", "topic"}
+          "rule", "step", "topic", "verdict", "direction"}
+METRIC_MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Tally", "Spread"}
 DESCRIBED = [one for _, _, found in sections() for one in found]
 
 
@@ -42,3 +45,17 @@ def test_no_two_metrics_share_a_name() -> None:
 def test_durations_are_seconds_and_sizes_bytes(one: object) -> None:
     name = str(getattr(one, "name", ""))
     assert not re.search(r"_(ms|millis|milliseconds|minutes|hours|kb|mb|kib|mib)(_|$)", name)
+
+
+def made_in_code() -> set[str]:
+    """The name of every metric that the product's code makes."""
+    return {node.args[0].value.removesuffix("_total")
+            for source in python_sources() if source.is_product for node in ast.walk(source.tree)
+            if isinstance(node, ast.Call) and source.dotted(node.func).rpartition(".")[2] in METRIC_MAKERS
+            and node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)}
+
+
+def test_every_metric_that_the_code_makes_is_on_the_page() -> None:
+    made = {name for name in made_in_code() if name.startswith("meridian_")}
+    assert len(made) > 40
+    assert made - {one.name for one in DESCRIBED} == set()
