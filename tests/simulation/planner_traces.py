@@ -98,13 +98,14 @@ class World:
         self.chance = random.Random(seed)
         self.minutes = days * MINUTES_A_DAY
         places = self.chance.choice([2, 3, 3, 4])
-        self.fleets = {f"f{n}": Fleet(f"f{n}", f"dc{n}", f"region{n % 2}", self.chance.choice([48, 64, 96]))
-                       for n in range(places)}
+        self.fleets = {f"f{n}": Fleet(f"f{n}", f"dc{n}", f"region{n % 2}", 0) for n in range(places)}
         models = [f"m{n}" for n in range(self.chance.choice([1, 2]))]
         self.pools: dict[PoolKey, Replicas] = {}
         self.traffic: dict[str, Traffic] = {}
         for model in models:
             self._deploy(model)
+        each = math.ceil(self._static_gpus() / places * self.chance.uniform(1.0, 1.5))
+        self.fleets = {name: replace(fleet, gpu_total=each) for name, fleet in self.fleets.items()}
         self.away = self._failover()
         self.samples = {key: Samples() for key in self.pools}
         self.signals, self.history = Signals(), list[PastMove]()

@@ -39,7 +39,8 @@ def pool(role: PoolRole, **changes: Any) -> PoolCapacity:
 def place(datacenter: str, **changes: Any) -> PlaceCapacity:
     return PlaceCapacity(
         datacenter=datacenter, region=datacenter, fleet=f"{datacenter}-a", deployment=f"{datacenter}-a-glm",
-        serves=True, ready=20, load=18, utilisation=0.9, kv_usage=0.25, pools=[pool(PoolRole.DECODE)]).model_copy(update=changes)
+        serves=True, ready=20, load=18, utilisation=0.9, kv_usage=0.25,
+        pools=[pool(PoolRole.DECODE)]).model_copy(update=changes)
 
 
 def view(*places: PlaceCapacity, planner: PlannerView = PLANNER, **changes: Any) -> CapacityView:
