@@ -88,14 +88,56 @@ class Outcome:
 
     @property
     def swings(self) -> int:
+        """Moves that were undone within half an hour."""
         return len(swings(self.moves, 1_800.0))
+
+    @property
+    def faults(self) -> list[str]:
+        """What no trace may show."""
+        found = [f"{self.swings} swings"] if self.swings else []
+        found += [f"{self.over_gpus} GPUs too many"] if self.over_gpus > 0 else []
+        return found + ([f"{self.most_step_share:.0%} of a fleet in one step"] if self.most_step_share > 0.25 else [])
+
+
+@dataclass
+class Sum:
+    """What came of many traces."""
+
+    traces: int = 0
+    moves: int = 0
+    swings: int = 0
+    minutes: int = 0
+    short_minutes: int = 0
+    requests: float = 0.0
+    short_requests: float = 0.0
+    gpu_hours: float = 0.0
+    static_gpu_hours: float = 0.0
+
+    def add(self, found: Outcome) -> None:
+        self.traces += 1
+        self.moves += len(found.moves)
+        self.swings += found.swings
+        for name in ("minutes", "short_minutes", "requests", "short_requests", "gpu_hours", "static_gpu_hours"):
+            setattr(self, name, getattr(self, name) + getattr(found, name))
+
+    @property
+    def short_minute_share(self) -> float:
+        return self.short_minutes / self.minutes
+
+    @property
+    def short_request_share(self) -> float:
+        return self.short_requests / self.requests
+
+    @property
+    def gpu_hour_share(self) -> float:
+        return self.gpu_hours / self.static_gpu_hours
 
 
 class World:
     """One seed's fleets, models, traffic and planner."""
 
-    def __init__(self, seed: int, days: int = 30) -> None:
-        self.chance = random.Random(seed)
+    def __init__(self, seed: int, days: int = 30, policy: Policy = POLICY) -> None:
+        self.chance, self.policy = random.Random(seed), policy
         self.minutes = days * MINUTES_A_DAY
         places = self.chance.choice([2, 3, 3, 4])
         self.fleets = {f"f{n}": Fleet(f"f{n}", f"dc{n}", f"region{n % 2}", 0) for n in range(places)}
@@ -136,7 +178,8 @@ class World:
             if one.pool.model_id == model and one.pool.role is PoolRole.DECODE), strict=True))))
             for model in self.traffic}
         recent = tuple(move for move in self.history if now_s - move.at_s < 3_600)
-        found = plan(Observed(fleets, pools, peaks, signals=self.signals, history=recent), demand, POLICY, now_s)
+        found = plan(Observed(fleets, pools, peaks, signals=self.signals, history=recent), demand,
+                     self.policy, now_s)
         self.signals = found.signals
         return found
 
@@ -242,23 +285,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--days", type=int, default=30)
     asked = parser.parse_args(arguments)
-    bad = 0
-    totals = [0.0] * 8
+    total, bad = Sum(), 0
     for seed in range(asked.start, asked.start + asked.traces):
         found = World(seed, asked.days).run()
-        wrong = found.swings or found.over_gpus > 0 or found.most_step_share > 0.25
-        bad += bool(wrong)
-        totals = [a + b for a, b in zip(totals, (
-            len(found.moves), found.swings, found.short_minutes, found.minutes, found.short_requests, found.requests,
-            found.gpu_hours, found.static_gpu_hours), strict=True)]
-        if wrong:
-            sys.stdout.write(f"seed {seed}: {found.swings} swings, {found.over_gpus} GPUs too many, "
-                             f"{found.most_step_share:.0%} of a fleet in one step\n")
-    moves, swung, short, minutes, lost, requests, hours, static = totals
+        total.add(found)
+        if found.faults:
+            bad += 1
+            sys.stdout.write(f"seed {seed}: {', '.join(found.faults)}\n")
     sys.stdout.write(
-        f"{asked.traces} traces of {asked.days} days: {moves:.0f} moves, {swung:.0f} swings, "
-        f"{short / minutes:.4%} of minutes and {lost / requests:.4%} of requests over capacity, "
-        f"{hours / static:.1%} of the GPU-hours of standing peak capacity\n")
+        f"{total.traces} traces of {asked.days} days: {total.moves} moves, {total.swings} swings, "
+        f"{total.short_minute_share:.4%} of minutes and {total.short_request_share:.4%} of requests over capacity, "
+        f"{total.gpu_hour_share:.1%} of the GPU-hours of standing peak capacity\n")
     return 1 if bad else 0
 
 
