@@ -104,11 +104,11 @@ class Session:
         for table, made in new:
             self._insert(table, made)
         for key, copy in self.copies.items():
-            base = self._read.get(key)
-            if base is None or key in self.deleted:
+            base = self._read[key]
+            if copy.__dict__ == base:  # most rows are only read
                 continue
-            now = self._columns(key[0], copy)
-            if now != base:
+            now = _columns(copy)
+            if now != base and key not in self.deleted:
                 await self.hold(key)
                 self._resolve(copy, now)
                 self._read[key] = now
@@ -184,7 +184,7 @@ class Session:
             self._write_new(key, Row(**self._now_for(columns)))
             return
         row.__dict__.update(self._now_for(columns))
-        self._read[key] = self._columns(table, row)
+        self._read[key] = _columns(row)
         self.written[key] = row
 
     async def insert_missing(self, table: str, pk: Any, **columns: Any) -> bool:
@@ -206,7 +206,7 @@ class Session:
             raise Away("no database")
         for key, row in self.written.items():
             if key not in self.deleted:
-                self.tables.table(key[0])[key[1]] = Row(**self._columns(key[0], row))
+                self.tables.table(key[0])[key[1]] = Row(**_columns(row))
         for table, pk in self.deleted:
             self.tables.table(table).pop(pk, None)
         for look in self.tables.on_commit:
@@ -225,11 +225,11 @@ class Session:
     # its own business
 
     def _insert(self, table: str, made: Any) -> None:
-        columns = self._columns(table, made)
         for name, column in made.__table__.c.items():
-            if columns[name] is None and column.server_default is not None:
-                columns[name] = DEFAULTS.get((table, name), self.tables.now())
-                setattr(made, name, columns[name])
+            if made.__dict__.get(name) is None:
+                default = None if column.server_default is None else DEFAULTS.get((table, name), self.tables.now())
+                setattr(made, name, default)
+        columns = _columns(made)
         self._resolve(made, columns)
         pk = tuple(columns[column.name] for column in made.__table__.primary_key)
         key = (table, pk if len(pk) > 1 else pk[0])
@@ -248,7 +248,7 @@ class Session:
             self.tables.holders[key] = self
             self._held.append(key)
         self.copies[key] = self.written[key] = made
-        self._read[key] = self._columns(key[0], made)
+        self._read[key] = _columns(made)
         self.deleted.discard(key)
 
     def _see(self, key: Key, anew: bool) -> Any:
@@ -264,11 +264,6 @@ class Session:
             copy.__dict__.update(base)
             self._read[key] = base
         return copy
-
-    def _columns(self, table: str, row: Any) -> dict[str, Any]:
-        if type(row) is Row:
-            return dict(row.__dict__)
-        return {name: getattr(row, name) for name in row.__table__.c.keys()}  # noqa: SIM118 - a collection's, no dict's
 
     def _resolve(self, row: Any, columns: dict[str, Any]) -> None:
         """Expressions of the database's clock become its time."""
@@ -288,6 +283,13 @@ class Session:
                 return True
             other, seen = other._waits_for, seen + 1
         return False
+
+
+def _columns(row: Any) -> dict[str, Any]:
+    """A row's columns, whether it is one of ours or the product's."""
+    columns = dict(row.__dict__)
+    columns.pop("_sa_instance_state", None)
+    return columns
 
 
 DEFAULTS: dict[tuple[str, str], Any] = {

@@ -25,20 +25,20 @@ class Disk:
     def __init__(self) -> None:
         self.files: dict[str, Content] = {}
 
-    def lose_power(self, chance: Random) -> list[bytes]:
-        """What was not synced is gone, wholly or from somewhere on; what is gone is returned."""
-        gone = []
+    def lose_power(self, chance: Random) -> bool:
+        """What was not synced is gone, wholly or from somewhere on; whether anything was."""
+        is_less = False
         for name, content in sorted(self.files.items()):
             if not content.listed and chance.random() < 0.5:
-                gone.append(bytes(content.data))
+                is_less = is_less or bool(content.data)
                 del self.files[name]
                 continue
             kept = chance.randint(content.synced, len(content.data))
-            gone.append(bytes(content.data[kept:]))
+            is_less = is_less or kept < len(content.data)
             del content.data[kept:]
             content.synced = len(content.data)
             content.listed = True
-        return [lost for lost in gone if lost]
+        return is_less
 
 
 class Place:

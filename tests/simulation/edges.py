@@ -20,7 +20,7 @@ from edge_api.hot.services import OutboxFull
 from edge_api.hot.settle import RequestJournal
 from edge_api.hot.usage import NOTHING_DELIVERED, Counts
 from edge_api.identity import Identity
-from edge_api.metering.frames import encode
+from edge_api.metering.frames import decode, encode, scan
 from edge_api.metering.recovery import open_outbox
 from edge_api.metering.shipper import Shipper
 from edge_api.metrics import Metrics
@@ -39,7 +39,7 @@ from tests.simulation.disk import Disk, Place
 from tests.simulation.fleets import Engine
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
-from tests.simulation.process import Process, SkewedClock
+from tests.simulation.process import InOrder, Process, SkewedClock
 from tests.simulation.replicas import POISON
 from tests.simulation.story import Story
 
@@ -122,7 +122,10 @@ class Link:
                     any(0 <= file.data.find(data) <= file.synced - len(data)
                         for file in self._machine.disk.files.values()),
                     "what is shipped is durable", f"{self._machine.name} ships {frame.request_id} before it is synced")
-        return await self._upward.post(path, content, deadline_s)
+        answer = await self._upward.post(path, content, deadline_s)
+        if path == "/edge/v1/usage" and b"duplicate" in answer.content:
+            self._story.reach("usage was shipped twice and stored once")
+        return answer
 
 
 class Edge(Process):
@@ -154,7 +157,7 @@ class Edge(Process):
         self.sync.evidence = Evidence(
             clock, self.holder, self.health, _Prober(self._watches), minutes,  # type: ignore[arg-type]
             streams=self.open_requests.counts, sessions=dict)
-        self.moves: dict[str, set[asyncio.Event]] = {}
+        self.moves: dict[str, InOrder] = {}
         for work in (self.sync.run(), self.outbox.run(), shipper.run(), self._probe()):
             self.spawn(work)
 
@@ -247,7 +250,7 @@ class Edge(Process):
         key, ended = object(), asyncio.Event()
         inside = engine.inside.setdefault(route.deployment_id, {})
         inside[key] = ended.set
-        self.moves.setdefault(route.datacenter_id, set()).add(ended)
+        self.moves.setdefault(route.datacenter_id, InOrder()).add(ended)
         self.open_requests.enter(route.datacenter_id, route.deployment_id)
         try:
             return await self._stream(request, route, ended, until_s)
@@ -321,18 +324,14 @@ class Edge(Process):
                 ended.set()
 
 
-def records_in(data: bytes) -> set[UUID]:
-    """The requests whose frames, or parts of them, are in these bytes."""
-    from edge_api.metering.frames import Unreadable, decode, scan
-
+def frames_in(disk: Disk) -> set[tuple[bool, UUID]]:
+    """The usage frames on a disk that are whole: whether each is a record, and its request."""
     found = set()
-    for _, _, payload in scan(data, at_end=True):
-        try:
-            if payload is not None:
-                found.add(decode(payload).request_id)
-        except Unreadable:
+    for name, file in disk.files.items():
+        if not name.endswith(".seg"):
             continue
+        for _, _, payload in scan(bytes(file.data), at_end=True):
+            if payload is not None:
+                frame = decode(payload)
+                found.add((isinstance(frame, UsageRecord), frame.request_id))
     return found
-
-
-__all__ = ["Clients", "Edge", "Machine", "Request", "UsageRecord", "metrics", "records_in"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.edges import Machine, records_in
+from tests.simulation.edges import Machine, frames_in
 from tests.simulation.fleets import AgentDisk
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ async def act(world: "World") -> None:
     world.network.lost_share = chance.choice((0.0, 0.02, 0.1))
     world.network.repeated_share = chance.choice((0.0, 0.02, 0.1))
     world.network.slow_share = chance.choice((0.0, 0.02, 0.1))
+    world.network.stale_share = chance.choice((0.0, 0.0, 0.2))
     world.tables.latency_share = chance.choice((0.1, 0.25, 0.5))
     while True:
         await asyncio.sleep(chance.expovariate(0.4))
@@ -84,14 +85,10 @@ def _power_loss(world: "World", chance: Random) -> None:
         return
     world.story.note(f"{machine.name} loses power")
     _stop_edge(world, machine)
-    before = records_in(b"".join(bytes(file.data) for name, file in machine.disk.files.items() if name.endswith(".seg")))
-    lost = machine.disk.lose_power(chance)
-    kept = records_in(b"".join(bytes(file.data) for name, file in machine.disk.files.items() if name.endswith(".seg")))
-    if lost:
+    before = frames_in(machine.disk)
+    if machine.disk.lose_power(chance):
         world.story.reach("a loss of power took unsynced bytes")
-    world.clients.excused |= before - kept
-    for data in lost:
-        world.clients.excused |= records_in(data)
+    world.clients.excused |= {request_id for _, request_id in before - frames_in(machine.disk)}
     _later(world, chance.uniform(1.0, 8.0), lambda: _is_dead(machine.process) and world.start_edge(machine))
 
 

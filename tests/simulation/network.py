@@ -1,7 +1,7 @@
 """The network between simulated processes: late, lossy, repeating itself, and cut in two when a fault says so."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ class Network:
     def __init__(self, loop: VirtualLoop, chance: Random, story: Story) -> None:
         self._loop, self._chance, self._story = loop, chance, story
         self.cuts: set[frozenset[str]] = set()
-        self.lost_share = self.repeated_share = self.slow_share = 0.0
+        self.lost_share = self.repeated_share = self.slow_share = self.stale_share = 0.0
 
     def is_cut(self, one: str, other: str) -> bool:
         return bool(self.cuts) and frozenset((one, other)) in self.cuts
@@ -44,7 +44,14 @@ class Network:
     def heal(self) -> None:
         """From now on all is well."""
         self.cuts.clear()
-        self.lost_share = self.repeated_share = self.slow_share = 0.0
+        self.lost_share = self.repeated_share = self.slow_share = self.stale_share = 0.0
+
+    def stale(self, earlier: Sequence[Answer]) -> Answer | None:
+        """One of these earlier answers, when the weather is bad."""
+        if not self.stale_share or not earlier or self._chance.random() >= self.stale_share:
+            return None
+        self._story.note("an earlier answer comes once more")
+        return self._chance.choice(earlier)
 
     def delay_s(self) -> float:
         """How long something is on its way: mostly milliseconds, now and then seconds, which reorders it."""

@@ -23,13 +23,22 @@ class SkewedClock:
         return self._loop.now_s * self.drift
 
 
+class InOrder(dict[Any, None]):
+    """A set that is walked in the order in which it was filled, in every run."""
+
+    def add(self, one: Any) -> None:
+        self[one] = None
+
+    def discard(self, one: Any) -> None:
+        self.pop(one, None)
+
+
 class Process:
     """One boot of a process. Once killed nothing that it still does has any effect: whoever it talks to asks `alive`."""
 
     def __init__(self, name: str, story: Story, loop: VirtualLoop) -> None:
         self.name, self.story, self.loop = name, story, loop
         self.alive = True
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._order: list[asyncio.Task[Any]] = []
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

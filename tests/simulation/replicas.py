@@ -1,5 +1,6 @@
 """The control plane's replicas: the product's services and its reconcile loop over one simulated database."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +32,7 @@ from control_plane.usage.service import Intake
 from control_plane.wakeup import Wakeups
 from tests.simulation.database import Away, SimulatedDatabase, Tables
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.process import Process, SkewedClock
+from tests.simulation.process import InOrder, Process, SkewedClock
 from tests.simulation.story import Story
 
 PACE = Pace(verify_s=1.0, probe_observations=2, hold_s=1.0, flap_wait_s=1.0, watch_s=2.0, failover_after_s=4.0)
@@ -56,6 +57,8 @@ class Replica(Process):
         self.tables, self.key = tables, key
         self.db = SimulatedDatabase(tables, self)
         self.wakeups = Wakeups("")
+        waiting: Any = defaultdict(InOrder)
+        self.wakeups._waiting = waiting
         tables.listeners.append(self._hear)
         unused: Any = None
         self.context = AppContext(

@@ -17,7 +17,7 @@ class SeedOutcome:
 
     seed: int
     digest: str
-    events: int
+    steps: int
     reached: dict[str, int]
     violation: tuple[str, str] | None = None
     last: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Campaign:
     """What came of many seeds."""
 
     seeds: int = 0
-    events: int = 0
+    steps: int = 0
     wall_s: float = 0.0
     reached: Counter[str] = field(default_factory=Counter)
     failures: list[SeedOutcome] = field(default_factory=list)
@@ -44,12 +44,12 @@ def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> SeedOutcom
 
 
 def run_many(start: int, seeds: int, jobs: int | None = None, most_failures: int = 3,
-             on_done: Callable[[Campaign], None] = lambda campaign: None) -> Campaign:
-    """`seeds` seeds from `start` on; stops after `most_failures` that failed."""
+             on_done: Callable[[Campaign], None] = lambda campaign: None, most_steps: int | None = None) -> Campaign:
+    """`seeds` seeds from `start` on; stops after `most_failures` that failed, or `most_steps` steps."""
     campaign, began_s = Campaign(), time.monotonic()
     for outcome in _outcomes(range(start, start + seeds), jobs or os.cpu_count() or 1):
         campaign.seeds += 1
-        campaign.events += outcome.events
+        campaign.steps += outcome.steps
         campaign.reached.update(outcome.reached)
         campaign.wall_s = time.monotonic() - began_s
         if outcome.violation is not None:
@@ -57,6 +57,8 @@ def run_many(start: int, seeds: int, jobs: int | None = None, most_failures: int
             if len(campaign.failures) >= most_failures:
                 break
         on_done(campaign)
+        if most_steps is not None and campaign.steps >= most_steps:
+            break
     return campaign
 
 

@@ -21,7 +21,7 @@ from tests.simulation.replicas import Place, Replica
 from tests.simulation.seams import installed
 from tests.simulation.story import Story
 from tests.simulation.topology import MODELS, declare
-from tests.simulation.upward import Upward
+from tests.simulation.upward import Answer, Upward
 
 SETTLE_S, TROUBLE_S, HEALING_S, PATIENCE_S = 5.0, 40.0, 45.0, 30.0
 
@@ -48,6 +48,7 @@ class World:
         regions = sorted(self.tables.table("region"))
         self.machines = [Machine(f"edge-{n + 1}", regions[n % len(regions)]) for n in range(self.chance.choice((2, 2, 3)))]
         self.clients = Clients()
+        self.earlier: dict[str, list[Answer]] = {}
         self.loop.thread_s = lambda: 0.001 + 0.003 * self.chance.random()
 
     def draw(self, name: str) -> Random:
@@ -88,7 +89,8 @@ class World:
         """The way up for a machine: both replicas, in its own order."""
         order = list(self.places)
         self.chance.shuffle(order)
-        return Upward(self.network, process, home, machine_id, subject, order)
+        return Upward(self.network, process, home, machine_id, subject, order,
+                      self.earlier.setdefault(machine_id, []))
 
     async def _live(self) -> None:
         self.story.note(f"{len(self.fleets)} datacenters, {len(self.machines)} edges, models {', '.join(self.models)}")
