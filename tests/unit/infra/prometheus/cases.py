@@ -20,6 +20,8 @@ ALERTS: dict[str, tuple[str, Series, Series]] = {
     "SnapshotRefusedAtEdge": ("5m", {f"meridian_edge_snapshots_refused_total{EDGE}": "0 0 0 1x10"},
                               {f"meridian_edge_snapshots_refused_total{EDGE}": "7x10"}),
     "EdgeAhead": ("1m", {f"meridian_routing_edge_ahead{KNOWN}": "1x5"}, {f"meridian_routing_edge_ahead{KNOWN}": "0x5"}),
+    "MachinesAhead": ("5m", {'meridian_control_plane_reports_ahead_total{kind="edge"}': "0 0 1x10"},
+                      {'meridian_control_plane_reports_ahead_total{kind="edge"}': "4x10"}),
     "SnapshotPropagationSlow": (
         "40m", {'meridian_routing_propagation_seconds_bucket{le="1.0"}': "0+1x50",
                 'meridian_routing_propagation_seconds_bucket{le="5.0"}': "0+10x50",
