@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -99,6 +100,8 @@ def type_name(annotation: Any) -> str:
         return " or ".join(type_name(one) for one in get_args(annotation) if one is not NoneType)
     if origin in (list, tuple, set, frozenset):
         return f"list of {type_name(get_args(annotation)[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return " or ".join(f"`{choice}`" for choice in annotation)
     names = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path",
              SecretStr: "secret"}
     return names.get(annotation) or str(getattr(annotation, "__name__", annotation))
@@ -132,6 +135,8 @@ def _leaves(group: Any, before: str = "") -> Iterator[Leaf]:
     for name in group.list_commands(None):
         command = group.get_command(None, name)
         if isinstance(command, TyperGroup):
+            if command.invoke_without_command:
+                yield Leaf(before + name, command)
             yield from _leaves(command, f"{before}{name} ")
         else:
             yield Leaf(before + name, command)
