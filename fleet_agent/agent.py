@@ -10,7 +10,7 @@ import httpx
 import structlog
 
 from control_plane.contracts import ids
-from control_plane.contracts.agent_sync import DeploymentPhase, DesiredState, ObservedDeployment
+from control_plane.contracts.agent_sync import REFUSED, DeploymentPhase, DesiredState, ObservedDeployment
 from control_plane.contracts.clock import Clock
 from control_plane.contracts.enrolment import EnrolAnswer
 from control_plane.contracts.launch import PlanRequest
@@ -22,11 +22,13 @@ from fleet_agent.drivers.local import LocalDriver
 from fleet_agent.drivers.plan import PlanFailed, Refused, request_plan
 from fleet_agent.executor import Executor
 from fleet_agent.observe import Frontend, View, report
+from fleet_agent.probes import Prober
 from fleet_agent.settings import Settings
 from fleet_agent.store import Accepted, Store
 from fleet_agent.sync import Renew, SyncLoop, no_renewal
 
 OBSERVE_EVERY_S = 0.5
+PROBE_LOOK_S = 0.1
 FIRST_PLAN_RETRY_S = 1.0
 MAX_PLAN_RETRY_S = 30.0
 
@@ -41,6 +43,7 @@ class Agent:
         self._settings, self._fleet_id, self._store, self._clock = settings, identity.subject, store, clock
         self._wake = asyncio.Event()
         self._frontend = Frontend(engine)
+        self._prober = Prober(engine, clock, lambda: self._accepted)
         self.driver: Driver = LocalDriver(store, clock, engine)
         self._accepted = store.accepted()
         self._planned: DesiredState | None = None
@@ -63,7 +66,8 @@ class Agent:
         await self._observe()
         async with asyncio.TaskGroup() as group:
             loops = [group.create_task(loop) for loop in (
-                self.driver.run(), self._keep_planned(), self._keep_observed(), self._keep_synced())]
+                self.driver.run(), self._keep_planned(), self._keep_observed(), self._keep_probed(),
+                self._keep_synced())]
             await stop.wait()
             for task in loops:
                 task.cancel()
@@ -82,6 +86,13 @@ class Agent:
         while True:
             await asyncio.sleep(OBSERVE_EVERY_S)
             await self._observe()
+
+    async def _keep_probed(self) -> None:
+        while True:
+            for over in await self._prober.probe(self.executor.state):
+                self.executor.handle(over)
+                self.sync.look()
+            await asyncio.sleep(PROBE_LOOK_S)
 
     async def _observe(self) -> None:
         accepted = self._accepted
@@ -124,7 +135,7 @@ class Agent:
                 port_base=settings.engine_port_base, deployments=desired.deployments))
         except Refused as error:
             log.error("plan_refused", deployment_id=error.refusal.deployment_id, reason=error.refusal.error)
-            self._trouble = {error.refusal.deployment_id: f"refused by the engine: {error.refusal.error}"}
+            self._trouble = {error.refusal.deployment_id: f"{REFUSED}{error.refusal.error}"}
         except PlanFailed as error:
             log.error("plan_failed", reason=str(error))
             self._trouble = {"": str(error)}

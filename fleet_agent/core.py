@@ -20,6 +20,7 @@ from control_plane.contracts.agent_sync import (
     AgentSyncAnswer,
     Command,
     CommandAck,
+    CommandKind,
     CommandState,
     DeploymentPhase,
     DesiredState,
@@ -71,6 +72,13 @@ class AgentState:
     def has_open_commands(self) -> bool:
         return any(tracked.is_open for tracked in self.commands)
 
+    @property
+    def open_probes(self) -> list[TrackedCommand]:
+        """Probes that were ordered and are not over; none for who must not act."""
+        if self.standing is Standing.SUPERSEDED:
+            return []
+        return [tracked for tracked in self.commands if tracked.is_open and tracked.command.kind is CommandKind.PROBE]
+
     def acks(self) -> list[CommandAck]:
         """What to tell the control plane of each command that it still lists."""
         return [CommandAck(command_id=t.command.id, state=t.state, result=t.result) for t in self.commands]
@@ -101,7 +109,16 @@ class Observed:
     deployments: tuple[ObservedDeployment, ...]
 
 
-Event = Answered | LeaseMoved | LeaseTaken | Observed
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A probe that was ordered is over; `result` says in words what came of it."""
+
+    command_id: str
+    is_answered: bool
+    result: str
+
+
+Event = Answered | LeaseMoved | LeaseTaken | Observed | Probed
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,8 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, lis
             return replace(state, standing=Standing.SUPERSEDED), []
         case Observed(deployments):
             return _observed(state, deployments, now_s)
+        case Probed():
+            return _probed(state, event)
 
 
 def _answered(state: AgentState, answer: AgentSyncAnswer, proved_lineage: int,
@@ -211,10 +230,21 @@ def _progress(tracked: TrackedCommand, busy: int | None, now_s: float) -> Tracke
         return tracked
     if now_s >= tracked.deadline_at_s:
         left = "an unknown number of" if busy is None else str(busy)
-        return replace(tracked, state=CommandState.EXPIRED, result=f"{left} requests were left inside the engine")
-    if busy == 0:
+        late = (f"{left} requests were left inside the engine" if tracked.command.kind is CommandKind.DRAIN
+                else "no answer in time")
+        return replace(tracked, state=CommandState.EXPIRED, result=late)
+    if busy == 0 and tracked.command.kind is CommandKind.DRAIN:
         return replace(tracked, state=CommandState.SUCCEEDED, result="no request is left inside the engine")
     return tracked
+
+
+def _probed(state: AgentState, probe: Probed) -> tuple[AgentState, list[Action]]:
+    outcome = CommandState.SUCCEEDED if probe.is_answered else CommandState.FAILED
+    after = replace(state, commands=tuple(
+        replace(tracked, state=outcome, result=probe.result)
+        if tracked.command.id == probe.command_id and tracked in state.open_probes else tracked
+        for tracked in state.commands))
+    return after, _saving(state, after, [])
 
 
 def _busy(deployments: Sequence[ObservedDeployment]) -> int | None:

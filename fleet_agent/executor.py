@@ -1,8 +1,8 @@
 """Carries out what the core decides, in the core's order: durable first, then visible.
 
 Commands are executed here in the sense that their state is: a `drain` asks nothing of the engine, it is the promise to
-say when no request is left inside it. A command that was accepted before a restart goes on after it; its outcome is
-repeated until the control plane stops listing it.
+say when no request is left inside it, and a `probe` is carried out by `probes.py`. A command that was accepted before a
+restart goes on after it; its outcome is repeated until the control plane stops listing it.
 """
 
 from collections.abc import Callable
