@@ -26,7 +26,7 @@ from control_plane.contracts.capacity import (
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.operator import Page
 
-app = typer.Typer(add_completion=False, help="See capacity, and what the planner does about it.")
+app = typer.Typer(add_completion=False)
 
 PATH = "/operator/v1/capacity"
 ARROW = "→"
