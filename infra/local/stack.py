@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from control_plane.contracts.operator import StatusView
-from infra.local import local_file, postgres, processes, provision, readiness, scraping, valkey
+from infra.local import local_file, postgres, processes, provision, readiness, valkey
 from infra.local.child import ProcessSpec
 from infra.local.layout import Layout, Secrets
 from infra.local.ports import HOST
@@ -15,6 +15,7 @@ from infra.local.progress import Progress
 from infra.local.provision import OperatorApi
 from infra.local.shape import Shape
 from infra.local.supervisor import Part, Supervisor
+from infra.prometheus import scraping
 
 # Ranks: what has a higher one depends on lower ones and stops sooner. The worker depends on the stores alone.
 STORES, CONTROL_PLANE, AGENTS, EDGES = range(4)

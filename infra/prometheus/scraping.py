@@ -1,4 +1,4 @@
-"""`prometheus.yml` of a stack: what to scrape on this machine, with Meridian's rules. `prometheus
+"""`prometheus.yml` of a local stack: what to scrape on this machine, with Meridian's rules. `prometheus
 --config.file=STATE/prometheus.yml` is all that it takes; the stack itself starts no Prometheus."""
 
 import json
@@ -8,7 +8,7 @@ from typing import Any
 from infra.local.ports import HOST
 from infra.local.shape import Shape
 
-RULES = Path(__file__).parents[1] / "prometheus" / "rules"
+RULES = Path(__file__).parent / "rules"
 EVERY = "5s"
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from infra.local.scraping import configuration
 from infra.local.shape import Shape
+from infra.prometheus.scraping import configuration
 from tests.unit.infra.prometheus.promtool import rule_files, run
 
 SHAPE = Shape(8700, datacenter_count=2, edge_count=2, replica_count=2, engine="sim")
-EXAMPLE = Path(__file__).parents[3] / "infra" / "prometheus" / "prometheus.yml"
+EXAMPLE = Path(__file__).parents[4] / "infra" / "prometheus" / "prometheus.yml"
 
 
 def jobs() -> dict[str, list[str]]:
