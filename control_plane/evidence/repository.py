@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, case, cast, delete, exists, func, or_, select, update
+from sqlalchemy import BigInteger, case, cast, delete, exists, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql.elements import ColumnElement
@@ -148,10 +148,10 @@ async def outcomes(session: AsyncSession, since_s: float, model_ids: Sequence[st
 async def histograms(session: AsyncSession, column: ColumnElement[Any], since_s: float,
                      model_ids: Sequence[str] | None = None) -> Rows:
     """A histogram's sums by model, datacenter and bucket (`at`, from 1), of the minutes from `since_s` on."""
-    bucket = func.unnest(column).table_valued("value", with_ordinality="at")
+    bucket = func.unnest(column).table_valued("value", with_ordinality="at").render_derived()
     return (await session.execute(select(
         QualityRow.model_id, QualityRow.datacenter_id, bucket.c.at, _whole(func.sum(bucket.c.value)).label("count"),
-    ).select_from(QualityRow).join(bucket, onclause=True).where(*_of(since_s, model_ids)).group_by(  # type: ignore[arg-type]
+    ).select_from(QualityRow).join(bucket, true()).where(*_of(since_s, model_ids)).group_by(
         QualityRow.model_id, QualityRow.datacenter_id, bucket.c.at))).all()
 
 
