@@ -5,6 +5,7 @@ supervised while the control plane is away, and the control plane is told the tr
 """
 
 import asyncio
+from collections.abc import Mapping
 
 import httpx
 import structlog
@@ -16,7 +17,8 @@ from control_plane.contracts.enrolment import EnrolAnswer
 from control_plane.contracts.launch import PlanRequest
 from control_plane.contracts.signing import VerifyKey
 from control_plane.contracts.transport import ControlPlaneClient
-from fleet_agent.core import Observed, Standing
+from fleet_agent.caches import Caches
+from fleet_agent.core import Figures, Observed, Standing
 from fleet_agent.drivers.base import Driver
 from fleet_agent.drivers.local import LocalDriver
 from fleet_agent.drivers.plan import PlanFailed, Refused, request_plan
@@ -42,7 +44,7 @@ class Agent:
                  control_plane: ControlPlaneClient, engine: httpx.AsyncClient, renew: Renew = no_renewal) -> None:
         self._settings, self._fleet_id, self._store, self._clock = settings, identity.subject, store, clock
         self._wake = asyncio.Event()
-        self._frontend = Frontend(engine)
+        self._frontend, self._caches = Frontend(engine), Caches(engine, clock)
         self._prober = Prober(engine, clock, lambda: self._accepted)
         self.driver: Driver = LocalDriver(store, clock, engine)
         self._accepted = store.accepted()
@@ -96,16 +98,20 @@ class Agent:
 
     async def _observe(self) -> None:
         accepted = self._accepted
-        figures = {}
-        if accepted and any(process.is_running for process in self.driver.observe()):
+        figures: dict[str, Figures] = {}
+        kv_usage: Mapping[str, float] = {}
+        processes = self.driver.observe()
+        if accepted and any(process.is_running for process in processes):
             models = [deployment.model_id for deployment in accepted.desired.deployments]
-            figures = await self._frontend.read(accepted.plan.gauges, models)
+            figures, kv_usage = await asyncio.gather(
+                self._frontend.read(accepted.plan.gauges, models),
+                self._caches.read(accepted.plan, {process.name for process in processes if process.is_ready}))
         was_ready = self._store.was_ready()
         self._observed = report(View(
             desired=self.executor.state.desired, accepted=accepted.desired if accepted else None,
             retired=self._store.retired(), was_ready=was_ready,
             processes=self.driver.observe(), figures=figures, trouble=self._trouble,
-            facts=accepted.plan.facts if accepted else {}))
+            facts=accepted.plan.facts if accepted else {}, kv_usage=kv_usage))
         ready = {d.deployment_id for d in self._observed if d.phase is DeploymentPhase.READY}
         self._store.remember_ready(ready - was_ready)
         self.executor.handle(Observed(tuple(self._observed)))

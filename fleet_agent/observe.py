@@ -86,7 +86,7 @@ def gauge_of(text: str, name: str, model_id: str) -> float | None:
 @dataclass(frozen=True, slots=True)
 class View:
     """All that a report is made from. `trouble` maps deployments to what people should know beyond their processes,
-    the empty name to what concerns them all; `facts` are the accepted plan's."""
+    the empty name to what concerns them all; `facts` are the accepted plan's, `kv_usage` the fullest caches."""
 
     desired: DesiredState | None
     accepted: DesiredState | None
@@ -96,6 +96,7 @@ class View:
     figures: Mapping[str, Figures]
     trouble: Mapping[str, str]
     facts: Mapping[str, EngineFacts] = field(default_factory=dict)
+    kv_usage: Mapping[str, float] = field(default_factory=dict)
 
 
 def report(view: View) -> list[ObservedDeployment]:
@@ -126,6 +127,7 @@ def _driven(view: View, deployment: DesiredDeployment, is_wanted: bool) -> Obser
         observed_generation=deployment.generation,
         phase=phase if is_wanted else DeploymentPhase.RETIRING,
         pools=pools, inflight=figures.inflight, queued=figures.queued,
+        kv_usage=view.kv_usage.get(deployment.deployment_id),
         message=_message(view, deployment.deployment_id, _shortfall(phase, figures)),
         facts=view.facts.get(deployment.deployment_id, EngineFacts()))
 

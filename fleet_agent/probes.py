@@ -58,7 +58,7 @@ class Prober:
                 f"{ingress_url}/v1/chat/completions", json={"model": model, **QUESTION},
                 headers={"x-request-id": command_id}, timeout=deadline_s)
         except httpx.TimeoutException:
-            return f"the frontend gave no answer within {deadline_s:.0f} s"
+            return f"the frontend gave no answer within {deadline_s:.1f} s"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return f"the frontend cannot be asked: {error or type(error).__name__}"
         if not answer.is_success:

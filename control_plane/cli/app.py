@@ -27,6 +27,8 @@ COMMANDS = {
     "status": ("status", FLEET),
     "drain": ("moves", FLEET),
     "restore": ("moves", FLEET),
+    "shift": ("shift", FLEET),
+    "rollout": ("rollout", FLEET),
     "operations": ("operations", FLEET),
     "capacity": ("capacity", FLEET),
     "topology": ("topology", FLEET),

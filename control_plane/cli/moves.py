@@ -64,7 +64,7 @@ def drain(cli: Invocation, datacenter: Datacenter, reason: Reason, deadline: Dea
     """Move traffic out of a datacenter: new requests go elsewhere at once, open ones finish."""
     request = typed(OperationRequest, kind=OperationKind.DRAIN, datacenter=datacenter, reason=reason,
                     deadline_s=deadline, force=force, dry_run=dry_run)
-    _move(cli, request, Waiting(wait, timeout, yes))
+    order(cli, request, Waiting(wait, timeout, yes))
 
 
 @command(app, "restore")
@@ -74,10 +74,11 @@ def restore(cli: Invocation, datacenter: Datacenter, reason: Reason, deadline: D
     """Bring a drained datacenter back into service."""
     request = typed(OperationRequest, kind=OperationKind.RESTORE, datacenter=datacenter, reason=reason,
                     deadline_s=deadline, force=force, dry_run=dry_run)
-    _move(cli, request, Waiting(wait, timeout, yes))
+    order(cli, request, Waiting(wait, timeout, yes))
 
 
-def _move(cli: Invocation, request: OperationRequest, waiting: Waiting) -> None:
+def order(cli: Invocation, request: OperationRequest, waiting: Waiting, question: str = "") -> None:
+    """Shows the plan, asks `question` where a person sits, and starts the operation."""
     key = ids.nonce()  # one for the whole invocation: however often it is sent, there is one operation
     with cli.client() as client:
         preview = client.post(PATH, request.model_copy(update={"dry_run": True}), OperationAnswer)
@@ -88,7 +89,7 @@ def _move(cli: Invocation, request: OperationRequest, waiting: Waiting) -> None:
             if cli.is_json:
                 cli.write(preview.model_dump_json(indent=2))
             return
-        cli.confirm(f"{request.kind.capitalize()} {request.datacenter}?", waiting.yes)
+        cli.confirm(question or f"{request.kind.capitalize()} {request.datacenter}?", waiting.yes)
         answer = client.post(PATH, request, OperationAnswer, idempotency_key=key)
         if answer.operation is None:
             raise _refused(answer.plan.refusal) if answer.plan.refusal else CommandFailed(
@@ -144,6 +145,8 @@ def plan_lines(plan: OperationPlan, forced: bool) -> list[Text]:
         style = render.GOOD if remaining else render.BAD
         places = Text(", ".join(remaining) or "nothing", style=style)
         lines.append(Text.assemble(f"  {model}  then served by ", places))
+    lines += [Text(f"  {place}  {change.before_percent:g}% of its requests, then {change.after_percent:g}%")
+              for place, change in plan.traffic.items()]
     if forced:
         lines.append(Text("  forced: the safety rules are overruled", style=render.BAD))
     lines += [Text(f"  {number}. {in_words(step)}") for number, step in enumerate(plan.steps, 1)]

@@ -24,5 +24,6 @@ WORDS = {
 
 
 def in_words(step: str) -> str:
-    """What a step does."""
-    return WORDS.get(step, step.replace("_", " "))
+    """What a step does, and what it is of where it is there more than once."""
+    name, _, of = step.partition(" ")
+    return WORDS.get(name, name.replace("_", " ")) + (f": {of}" if of else "")

@@ -49,3 +49,8 @@ def plan(*processes: LaunchProcess) -> LaunchPlan:
     url = "http://127.0.0.1:1"
     gauges = Gauges(url=f"{url}/metrics", model_ready="ready", inflight="inflight", queued="queued")
     return LaunchPlan(ingress_url=url, processes=list(processes), gauges=gauges)
+
+
+def probe(seq: int = 1, epoch: int = 1, deadline_s: float = 30.0, deployment_id: str = "test-a-glm") -> Command:
+    return Command(id=f"probe_{seq}", seq=seq, epoch=epoch, kind=CommandKind.PROBE, deadline_s=deadline_s,
+                   deployment_id=deployment_id)
