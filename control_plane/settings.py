@@ -38,7 +38,18 @@ class Settings(BaseSettings):
         default=2.0, ge=0, le=5, description="How long a machine's public key is trusted before it is read again.")
     usage_retention_days: int = Field(default=35, ge=2, description="How old a usage record may be when it arrives.")
     drain_verify_s: float = Field(
-        default=2.0, ge=0, description="How long a datacenter must stay without requests before it counts as drained.")
+        default=60.0, ge=0, description="How long a datacenter must stay without requests before it counts as drained.")
+    ramp_hold_s: float = Field(
+        default=10.0, ge=0, description="How long each degree of a drain, a restore or a shift is held.")
+    ack_wait_s: float = Field(
+        default=30.0, gt=0, description="How long a live edge may take to route by an operation's snapshot.")
+    evacuate_wait_s: float = Field(
+        default=30.0, gt=0, description="How long edges may take to move streams out of a datacenter.")
+    flap_wait_s: float = Field(
+        default=5.0, ge=0,
+        description="Shortest time between a change of a datacenter's traffic and the next operation's.")
+    watch_s: float = Field(
+        default=60.0, ge=0, description="How long a replaced deployment is watched under traffic in a rollout.")
     failover_after_s: float = Field(
         default=30.0, ge=0, description="How long a quorum of edges must call a datacenter lost before it fails over by "
                                         "itself.")

@@ -60,6 +60,14 @@ class StepState(StrEnum):
     SKIPPED = "skipped"
 
 
+class FailoverMode(StrEnum):
+    """What becomes of requests that are open in a datacenter that is failed over: `graceful` lets them finish until the
+    deadline and moves the rest, `hard` moves them at once."""
+
+    GRACEFUL = "graceful"
+    HARD = "hard"
+
+
 class ShiftOrder(Document):
     """Moves `percent` of what `source` gets of a model to `target`, `step_percent` of it at a time, each held for
     `interval_s` (null: the pace of this control plane). It is rolled back when `abort_if` comes true, such as
@@ -82,13 +90,16 @@ class ShiftOrder(Document):
 
 class RolloutOrder(Document):
     """Gives a model's deployments another specification, one after the other: `engine` and `pools` replace what each
-    has (null: that stays). `datacenters` null: everywhere. Each is watched for `watch_s` under traffic (null: the pace
-    of this control plane); more than `max_error_percent` of failed requests there rolls everything back."""
+    has (null: that stays). `datacenters` null: everywhere. Open requests may take `finish_s` before a deployment is
+    replaced, and it may take `ready_s` to be ready. Each is watched for `watch_s` under traffic (null: the pace of this
+    control plane); more than `max_error_percent` of failed requests there rolls everything back."""
 
     model: str
     engine: dict[str, JsonValue] | None = None
     pools: list[Pool] | None = Field(default=None, min_length=1)
     datacenters: list[str] | None = Field(default=None, min_length=1)
+    finish_s: float = Field(default=600.0, ge=0, le=86_400)
+    ready_s: float = Field(default=900.0, gt=0, le=86_400)
     watch_s: float | None = Field(default=None, ge=0, le=86_400)
     max_error_percent: float = Field(default=1.0, ge=0, le=100)
 
@@ -101,7 +112,8 @@ class RolloutOrder(Document):
 
 class OperationRequest(Document):
     """`deadline_s` is how long open requests may finish. `dry_run` answers the plan and changes nothing. `onto` are the
-    datacenters that shall take a failed one's traffic, and the only ones whose capacity counts; null: all.
+    datacenters that shall take a failed one's traffic, and the only ones whose capacity counts; null: all. `mode` null:
+    graceful. `force` overrules every safety rule, `override_reservations` only what is reserved.
 
     The header `Idempotency-Key` makes a repeat answer the first operation again.
     """
@@ -109,11 +121,13 @@ class OperationRequest(Document):
     kind: OperationKind
     datacenter: str | None = None
     onto: list[str] | None = Field(default=None, min_length=1)
+    mode: FailoverMode | None = None
     shift: ShiftOrder | None = None
     rollout: RolloutOrder | None = None
     reason: str = Reason
     deadline_s: float = Field(default=600.0, gt=0, le=86_400)
     force: bool = False
+    override_reservations: bool = False
     dry_run: bool = False
 
     @model_validator(mode="after")
@@ -122,8 +136,10 @@ class OperationRequest(Document):
         wanted = "datacenter" if self.kind in OF_A_DATACENTER else self.kind.value
         if [name for name, value in given.items() if value is not None] != [wanted]:
             raise ValueError(f"{self.kind.value} needs `{wanted}`, and none of the others")
-        if self.onto is not None and self.kind is not OperationKind.FAILOVER:
-            raise ValueError("only a failover has `onto`")
+        if self.kind is not OperationKind.FAILOVER and (self.onto is not None or self.mode is not None):
+            raise ValueError("only a failover has `onto` and `mode`")
+        if self.onto is not None and self.datacenter in self.onto:
+            raise ValueError("a datacenter cannot be failed over onto itself")
         return self
 
 
@@ -137,18 +153,27 @@ class Headroom(Wire):
     headroom: int | None
 
 
+class TrafficChange(Wire):
+    """What part of a model's new requests a datacenter gets before an operation and after it."""
+
+    before_percent: float
+    after_percent: float
+
+
 class OperationPlan(Wire):
     """What an operation will do, before it does it. `subject` says in words what it is of. `remaining_datacenters` are
     those that serve each model once it is over, a restored one included, and `after` is what they have then. Counts are
     null when nobody reported them; `open_requests` and `open_streams` are what the edges reported last, and that may be
     4 s ago. `sessions` had a turn there within 15 minutes, `reserved_at_risk` are reserved units that the rest cannot
-    hold. `warnings` are what an operator should know and no rule forbids."""
+    hold. `traffic` is what a shift changes. `expected_s` is how long each step takes if nothing holds it up; a step
+    without a number waits for others. `warnings` are what an operator should know and no rule forbids."""
 
     kind: OperationKind
     subject: str
     datacenter: str | None
     traffic_state: TrafficState | None
     steps: list[str]
+    expected_s: dict[str, float] = Field(default_factory=dict)
     models: list[str]
     open_requests: int | None
     open_streams: int | None = None
@@ -156,6 +181,7 @@ class OperationPlan(Wire):
     remaining_datacenters: dict[str, list[str]]
     after: dict[str, Headroom] = Field(default_factory=dict)
     reserved_at_risk: dict[str, int] = Field(default_factory=dict)
+    traffic: dict[str, TrafficChange] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)
     refusal: Problem | None = None
 
@@ -203,6 +229,12 @@ class FreezeRequest(Document):
 
     reason: str = Reason
     ttl_s: float | None = Field(default=None, gt=0, le=30 * 86_400)
+
+
+class UnfreezeRequest(Document):
+    """Lets automation go on."""
+
+    reason: str = Reason
 
 
 class AutomationView(Wire):

@@ -3,45 +3,45 @@
 Locks are taken in one order everywhere: datacenters by id, the operation, fleets, commands, the routing head.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.audit import service as audit
-from control_plane.contracts.operations import OperationKind, OperationState, StepState
+from control_plane.contracts.operations import OperationState, StepState
 from control_plane.contracts.signing import SigningKey
-from control_plane.operations import commands, machine, playbooks, repository, safety, scope
+from control_plane.operations import commands, machine, pausing, playbooks, reading, repository, scope
 from control_plane.operations.decision import Decision, Verdict
 from control_plane.operations.effects import apply_effects
-from control_plane.operations.facts import Facts, Memory, Pace
+from control_plane.operations.facts import Facts, Pace
 from control_plane.operations.machine import OperationEvent, StepEvent
 from control_plane.operations.models import Operation, OperationStep
-from control_plane.operations.scope import Scope
-from control_plane.routing import repository as routing
 
 ENDING = {
     Verdict.FAIL: OperationEvent.FAIL,
     Verdict.REFUSE: OperationEvent.REFUSE,
 }
-BY_ITSELF = "meridian"
+BY_ITSELF = pausing.BY_ITSELF
 
 
 async def advance(session: AsyncSession, key: SigningKey, operation_id: str, token: str, pace: Pace) -> bool:
     """One look at the operation's current step; whether the next look can follow at once.
 
-    Does nothing when `token` is not the operation's lease any more, or the operation is closed.
+    Does nothing when `token` is not the operation's lease any more, or the operation is closed or stands still.
     """
     seen = await scope.read_locked(session)
     operation = await repository.lock_operation(session, operation_id)
     if operation is None or operation.lock_token != token or operation.state not in machine.OPEN_OPERATIONS:
         return False
-    if operation.state is OperationState.PLANNED:
-        operation.state = machine.move_operation(operation.state, OperationEvent.START)
     steps = (await repository.steps(session, [operation.id]))[operation.id]
     step = next(step for step in steps if step.state in (StepState.PENDING, StepState.RUNNING))
+    if await pausing.stands_still(session, operation, step, seen):
+        return False
+    if operation.state is OperationState.PLANNED:
+        operation.state = machine.move_operation(operation.state, OperationEvent.START)
     if step.state is StepState.PENDING:
         step.state, step.started_at = machine.move_step(step.state, StepEvent.START), seen.now
-    facts = await _facts(session, operation, step, seen, pace)
+    facts = await reading.read(session, operation, step, seen, pace)
     decision = playbooks.decide(operation.kind, step.name, facts)
     await apply_effects(session, key, operation, decision, seen)
     await _conclude(session, operation, step, decision, facts, is_last=step is steps[-1])
@@ -50,7 +50,7 @@ async def advance(session: AsyncSession, key: SigningKey, operation_id: str, tok
 
 def cause(operation_id: str) -> str:
     """What the snapshots of an operation are marked with."""
-    return f"operation:{operation_id}"
+    return reading.cause(operation_id)
 
 
 async def close(session: AsyncSession, operation: Operation, event: OperationEvent, actor: str) -> None:
@@ -72,24 +72,21 @@ def target_of(operation: Operation) -> str:
     return f"model:{operation.arguments['model']}"
 
 
-async def _facts(session: AsyncSession, operation: Operation, step: OperationStep, seen: Scope, pace: Pace) -> Facts:
-    violation = None
-    if operation.kind is OperationKind.DRAIN and not operation.forced:
-        violation = safety.check_leaving(operation.datacenter_id or "", scope.providers(seen))
-    snapshot = await routing.caused_by(session, cause(operation.id)) or await routing.head(session)
-    ordered = await repository.commands_of(session, operation.id)
-    facts = Facts(
-        now_s=seen.now.timestamp(), deadline_s=operation.deadline_at.timestamp(), snapshot=snapshot,
-        edges=scope.edge_facts(seen.edges, operation.datacenter_id), violation=violation, forced=operation.forced,
-        memory=Memory(**step.memory), pace=pace, undo=operation.undo, order=scope.order_of(operation),
-        deployments=scope.deployment_facts(seen, operation, await repository.claims(session, operation.id), ordered))
-    if operation.datacenter_id is None:
-        return facts
-    place = seen.datacenters[operation.datacenter_id]
-    return replace(
-        facts, datacenter_id=place.id, traffic_state=place.traffic_state, ramp_percent=place.ramp_percent,
-        evacuate=place.evacuate, changed_at_s=place.changed_at.timestamp(),
-        fleets=scope.fleet_facts(seen, operation, ordered))
+async def turn_back(session: AsyncSession, operation: Operation, actor: str = BY_ITSELF) -> None:
+    """Begins to undo an operation: what it has not begun is skipped, and the steps that undo it are added."""
+    if operation.state is OperationState.PAUSED:
+        await pausing.end_standstill(session, operation)
+    operation.state, operation.paused = machine.move_operation(operation.state, OperationEvent.TURN_BACK), None
+    steps = (await repository.steps(session, [operation.id]))[operation.id]
+    for step in steps:
+        if step.state is StepState.PENDING:
+            step.state = machine.move_step(step.state, StepEvent.SKIP)
+    session.add_all(
+        repository.planned_step(operation.id, seq, one) for seq, one in enumerate(
+            playbooks.PLAYBOOKS[operation.kind].planned_back(operation.undo), start=len(steps) + 1))
+    audit.record(session, actor=actor, action=f"{operation.kind.value}.turn_back", target=target_of(operation),
+                 reason=operation.error, after={"operation": operation.id})
+    await session.flush()
 
 
 async def _conclude(session: AsyncSession, operation: Operation, step: OperationStep, decision: Decision, facts: Facts,
@@ -99,32 +96,19 @@ async def _conclude(session: AsyncSession, operation: Operation, step: Operation
     if decision.verdict is Verdict.WAIT:
         step.memory = asdict(decision.memory)
         return
-    finished = decision.verdict is Verdict.DONE
+    verdict = decision.verdict
+    if verdict is Verdict.BACK and operation.state is OperationState.ROLLING_BACK:
+        verdict = Verdict.FAIL  # what undoes an operation is not undone
+    finished = verdict is Verdict.DONE
     step.state = machine.move_step(step.state, StepEvent.FINISH if finished else StepEvent.FAIL)
     step.finished_at = await repository.now(session)
     if finished and is_last:
         await close(session, operation, OperationEvent.FINISH, BY_ITSELF)
-    if decision.verdict is Verdict.BACK:
+    if verdict is Verdict.BACK:
         operation.error = decision.detail
         await turn_back(session, operation)
-    if decision.verdict in ENDING:
+    if verdict in ENDING:
         operation.error = decision.detail
-        if decision.verdict is Verdict.REFUSE and facts.violation:
+        if verdict is Verdict.REFUSE and facts.violation:
             operation.rule, operation.numbers = facts.violation.rule, dict(facts.violation.numbers)
-        await close(session, operation, ENDING[decision.verdict], BY_ITSELF)
-
-
-async def turn_back(session: AsyncSession, operation: Operation) -> None:
-    """Begins to undo an operation: what it has not begun is skipped, and the steps that undo it are added."""
-    operation.state = machine.move_operation(operation.state, OperationEvent.TURN_BACK)
-    operation.paused = operation.paused_by = operation.paused_at = None
-    steps = (await repository.steps(session, [operation.id]))[operation.id]
-    for step in steps:
-        if step.state is StepState.PENDING:
-            step.state = machine.move_step(step.state, StepEvent.SKIP)
-    session.add_all(
-        OperationStep(operation_id=operation.id, seq=seq, name=name, state=StepState.PENDING, detail="", memory={})
-        for seq, name in enumerate(playbooks.PLAYBOOKS[operation.kind].back, start=len(steps) + 1))
-    audit.record(session, actor=BY_ITSELF, action=f"{operation.kind.value}.turn_back", target=target_of(operation),
-                 reason=operation.error, after={"operation": operation.id})
-    await session.flush()
+        await close(session, operation, ENDING[verdict], BY_ITSELF)

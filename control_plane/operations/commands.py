@@ -1,6 +1,7 @@
 """Orders to fleets: issued by operations, handed over by the agent's sync, moved on by its acknowledgements."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -38,12 +39,14 @@ async def issue(session: AsyncSession, operation: Operation, orders: Sequence[de
     """Gives each order that the operation has not given before, by fleet in order, because their rows get locked."""
     given = {decision.Order(one.kind, one.fleet_id, one.deployment_id, one.round)
              for one in await repository.commands_of(session, operation.id)}
+    now = await repository.now(session)
     for order in sorted(set(orders) - given, key=lambda one: (one.fleet_id, one.kind, one.deployment_id, one.round)):
         session.add(Command(
             id=ids.new_id("cmd"), operation_id=operation.id, fleet_id=order.fleet_id,
             seq=await repository.next_command_seq(session, order.fleet_id), kind=order.kind,
             deployment_id=order.deployment_id, round=order.round, status=machine.CommandStatus.ISSUED,
-            deadline_at=operation.deadline_at))
+            deadline_at=operation.deadline_at if order.deadline_s is None
+            else now + timedelta(seconds=order.deadline_s)))
         await notify(session, fleet_channel(order.fleet_id))
     await session.flush()
 

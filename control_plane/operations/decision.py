@@ -24,12 +24,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A command to a fleet, given once an operation, kind, deployment and round."""
+    """A command to a fleet, given once an operation, kind, deployment and round. `deadline_s`: how long it may take; by
+    default as long as the operation."""
 
     kind: CommandKind
     fleet_id: str
     deployment_id: str = ""
     round: int = 0
+    deadline_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

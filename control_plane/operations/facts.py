@@ -6,7 +6,7 @@ from typing import Any
 
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.deployment import Pool
-from control_plane.contracts.operations import RolloutOrder, ShiftOrder
+from control_plane.contracts.operations import FailoverMode, RolloutOrder, ShiftOrder
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations.machine import CommandStatus
 from control_plane.operations.safety import Violation
@@ -15,16 +15,22 @@ from control_plane.operations.safety import Violation
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How long things are looked at before they are believed. A drain takes a datacenter's traffic through `ramp_down`
-    (percent), a restore through `ramp_up`, each held for `hold_s`; two changes of one datacenter's traffic are at least
-    `flap_wait_s` apart. `failover_after_s` is how long a quorum of edges must have said the same."""
+    (percent), a restore through `ramp_up`, each held for `hold_s`; two operations begin to change one datacenter's
+    traffic at least `flap_wait_s` apart. A live edge has `ack_wait_s` to take a snapshot, and edges have `evacuate_s`
+    to move streams. Traffic is turned back when `burn_percent` of at least `burn_requests` fail where it went.
+    `failover_after_s` is how long a quorum of edges must have said the same."""
 
-    verify_s: float = 2.0
+    verify_s: float = 60.0
     probe_observations: int = 3
     edge_excused_after_s: float = 15.0
     hold_s: float = 10.0
     ramp_down: tuple[int, ...] = (50, 20, 0)
     ramp_up: tuple[int, ...] = (10, 50, 100)
     flap_wait_s: float = 5.0
+    ack_wait_s: float = 30.0
+    evacuate_s: float = 30.0
+    burn_percent: float = 5.0
+    burn_requests: int = 20
     watch_s: float = 60.0
     failover_after_s: float = 30.0
 
@@ -65,7 +71,8 @@ class ProbeFacts:
 @dataclass(frozen=True, slots=True)
 class DeploymentFacts:
     """A deployment that the operation is of. `weight` is its datacenter's effective one; `load` counts requests inside
-    the engine, null when it could not be read; `unready` is empty when it is ready at its generation."""
+    the engine and `queued` those of them that wait, null when they could not be read; `unready` is empty when it is
+    ready at its generation; `message` is what its agent says is wrong."""
 
     id: str
     model_id: str
@@ -82,11 +89,13 @@ class DeploymentFacts:
     engine: Mapping[str, Any]
     pools: tuple[Pool, ...]
     probe: ProbeFacts | None = None
+    queued: int | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class QualityCounts:
-    """What edges counted for the operation's model in one datacenter since the operation began: sums that only grow.
+    """What edges counted for the operation's models in one datacenter since the operation began: sums that only grow.
     Histograms are by the bounds in `contracts/evidence.py`."""
 
     succeeded: int = 0
@@ -111,9 +120,9 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """All that a step decides by. `datacenter_id`, `traffic_state` and what follows them are null or empty when the
-    operation is not of a datacenter; `deployments`, `order` and `quality` (by datacenter) are for shifts and rollouts.
-    `snapshot` is the newest that this operation made, or else that edges can have; `violation` is the safety rule that
-    the operation would break, null when it was forced; `undo` is what was there before it."""
+    operation is not of a datacenter; `mode` is a failover's, `order` a shift's or rollout's, `quality` is by
+    datacenter. `snapshot` is the newest that this operation made, or else that edges can have; `violation` is the safety
+    rule that the operation would break, null when it was forced; `undo` is what was there before it."""
 
     now_s: float
     deadline_s: float
@@ -128,6 +137,7 @@ class Facts:
     ramp_percent: int = 0
     evacuate: bool = False
     changed_at_s: float = 0.0
+    mode: FailoverMode | None = None
     fleets: tuple[FleetFacts, ...] = ()
     deployments: tuple[DeploymentFacts, ...] = ()
     order: ShiftOrder | RolloutOrder | None = None

@@ -7,9 +7,10 @@ from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.agents.models import AgentLease, FleetView
-from control_plane.contracts.operations import OperationState
+from control_plane.contracts.operations import OperationKind, OperationState, StepState
 from control_plane.operations.machine import OPEN_COMMANDS, OPEN_OPERATIONS
 from control_plane.operations.models import Automation, Command, Operation, OperationClaim, OperationStep
+from control_plane.operations.playbooks.playbook import StepPlan
 from control_plane.topology.models import Deployment, Fleet
 
 
@@ -21,6 +22,12 @@ async def now(session: AsyncSession) -> datetime:
 
 async def operation(session: AsyncSession, operation_id: str) -> Operation | None:
     return await session.get(Operation, operation_id)
+
+
+def planned_step(operation_id: str, seq: int, plan: StepPlan) -> OperationStep:
+    """A step that has yet to begin."""
+    return OperationStep(operation_id=operation_id, seq=seq, name=plan.name, state=StepState.PENDING,
+                         detail=plan.detail, memory={"baseline": dict(plan.baseline)} if plan.baseline else {})
 
 
 async def lock_operation(session: AsyncSession, operation_id: str) -> Operation | None:
@@ -60,6 +67,20 @@ async def has_open(session: AsyncSession) -> bool:
 async def by_idempotency_key(session: AsyncSession, requested_by: str, key: str) -> Operation | None:
     return (await session.execute(select(Operation).where(
         Operation.requested_by == requested_by, Operation.idempotency_key == key))).scalar_one_or_none()
+
+
+async def newest_success(session: AsyncSession, kind: OperationKind, datacenter_id: str) -> Operation | None:
+    """The newest operation of this kind and datacenter that succeeded."""
+    query = select(Operation).where(
+        Operation.kind == kind, Operation.datacenter_id == datacenter_id, Operation.state == OperationState.SUCCEEDED)
+    return (await session.execute(query.order_by(Operation.id.desc()).limit(1))).scalar_one_or_none()
+
+
+async def postpone_commands(session: AsyncSession, operation_id: str, by: timedelta) -> None:
+    """Gives an operation's open orders as much more time."""
+    await session.execute(update(Command).where(
+        Command.operation_id == operation_id, Command.status.in_(OPEN_COMMANDS)).values(
+        deadline_at=Command.deadline_at + by))
 
 
 async def page(session: AsyncSession, state: OperationState | None, before_id: str | None,

@@ -1,7 +1,7 @@
 """What operations look at, read in one transaction: datacenters, who serves what in them, and who was heard from."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,12 +12,13 @@ from control_plane.contracts.operations import OperationKind, RolloutOrder, Shif
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations import repository
 from control_plane.operations.facts import DeploymentFacts, EdgeFacts, FleetFacts, ProbeFacts
+from control_plane.operations.freezing import standing_still
 from control_plane.operations.models import Command, Operation
 from control_plane.operations.safety import Provider
 from control_plane.routing import repository as routing
 from control_plane.routing.models import Edge
 from control_plane.topology import repository as topology
-from control_plane.topology.models import Datacenter, Deployment, Pool
+from control_plane.topology.models import Datacenter, Deployment, Model, Pool
 from control_plane.topology.states import ROUTABLE, effective_weight
 
 LEAVING = frozenset({OperationKind.DRAIN, OperationKind.FAILOVER})
@@ -46,10 +47,16 @@ class DeploymentRow:
         """Those that it shall have."""
         return sum(pool.replicas for pool in self.pools)
 
+    @property
+    def serves(self) -> bool:
+        """Whether edges send requests to it while its datacenter takes any."""
+        return self.row.phase in ROUTABLE and self.replicas > 0 and self.row.share_permille > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Everything as of `now`. `leaving` are the datacenters that an open drain or failover takes away."""
+    """Everything as of `now`. `leaving` are the datacenters that an open drain or failover takes away, `required` is
+    how many each model must keep, `frozen` says why automation stands still, empty if it does not."""
 
     now: datetime
     datacenters: dict[str, Datacenter]
@@ -57,6 +64,8 @@ class Scope:
     deployments: tuple[DeploymentRow, ...]
     edges: tuple[Edge, ...]
     leaving: frozenset[str]
+    required: Mapping[str, int] = field(default_factory=dict)
+    frozen: str = ""
 
     def fleets_in(self, datacenter_id: str) -> list[FleetRow]:
         return [fleet for fleet in self.fleets if fleet.datacenter_id == datacenter_id]
@@ -74,26 +83,31 @@ async def read_locked(session: AsyncSession) -> Scope:
     pools: dict[str, list[Pool]] = {}
     for pool in await topology.pools(session):
         pools.setdefault(pool.deployment_id, []).append(pool)
+    now = await repository.now(session)
     return Scope(
-        now=await repository.now(session),
+        now=now,
         datacenters=datacenters,
         fleets=tuple(FleetRow(*row) for row in await repository.fleets(session)),
         deployments=tuple(DeploymentRow(row, tuple(pools.get(row.id, ())))
                           for row in await repository.deployments(session)),
         edges=tuple(await routing.edges(session)),
         leaving=frozenset(one.datacenter_id for one in await repository.open_operations(session)
-                          if one.kind in LEAVING and one.datacenter_id is not None))
+                          if one.kind in LEAVING and one.datacenter_id is not None),
+        required={model.id: model.min_datacenters for model in (await topology.every(session, Model)).values()},
+        frozen=standing_still(await repository.automation(session), now))
 
 
-def providers(scope: Scope) -> dict[str, list[Provider]]:
-    """Each model's datacenters, as the safety rules see them."""
+def providers(scope: Scope, without: Collection[str] = ()) -> dict[str, list[Provider]]:
+    """Each model's datacenters, as the safety rules see them; the deployments of `without` are taken for gone."""
     fleets = {fleet.id: fleet for fleet in scope.fleets}
     held: dict[tuple[str, str], list[DeploymentRow]] = {}
     for one in scope.deployments:
+        if one.row.id in without:
+            continue
         held.setdefault((one.row.model_id, fleets[one.row.fleet_id].datacenter_id), []).append(one)
     found: dict[str, list[Provider]] = {}
     for (model_id, datacenter_id), deployments in sorted(held.items()):
-        serving = [one for one in deployments if one.row.phase in ROUTABLE and one.replicas > 0]
+        serving = [one for one in deployments if one.serves]
         found.setdefault(model_id, []).append(Provider(
             datacenter_id=datacenter_id,
             active=scope.datacenters[datacenter_id].traffic_state is TrafficState.ACTIVE,
@@ -129,9 +143,7 @@ def order_of(operation: Operation) -> ShiftOrder | RolloutOrder | None:
 
 def deployment_facts(scope: Scope, operation: Operation, claimed: Sequence[str],
                      commands: Sequence[Command]) -> tuple[DeploymentFacts, ...]:
-    """The deployments that a shift or rollout is of, in the order of their ids."""
-    if operation.datacenter_id is not None:
-        return ()
+    """The deployments that an operation claims, in the order of their ids."""
     fleets = {fleet.id: fleet for fleet in scope.fleets}
     return tuple(_deployment_facts(scope, one, fleets[one.row.fleet_id], commands)
                  for one in scope.deployments if f"deployment:{one.row.id}" in claimed)
@@ -149,10 +161,11 @@ def _deployment_facts(scope: Scope, one: DeploymentRow, fleet: FleetRow,
         weight=effective_weight(place.traffic_state, place.weight, place.ramp_percent),
         share_permille=row.share_permille, generation=row.generation, observed_generation=row.observed_generation,
         phase=row.phase, load=None if unread else (row.inflight or 0) + (row.queued or 0),
-        lease_live=fleet.lease_live, unready=_fault(one, {DeploymentPhase.READY}), engine=row.engine,
+        lease_live=fleet.lease_live, unready=unready(one), engine=row.engine,
         pools=tuple(contract.Pool(role=pool.role, replicas=pool.replicas, gpus_per_replica=pool.gpus_per_replica,
                                   max_inflight=pool.max_inflight) for pool in one.pools),
-        probe=ProbeFacts(newest.round, newest.status, newest.result) if newest else None)
+        probe=ProbeFacts(newest.round, newest.status, newest.result) if newest else None, queued=row.queued,
+        message=row.message)
 
 
 def _of(scope: Scope, fleet_id: str) -> list[DeploymentRow]:
@@ -171,11 +184,11 @@ def _inflight(scope: Scope, fleet_id: str) -> int | None:
 def _unready(scope: Scope, fleet_id: str, forced: bool) -> str:
     """Which deployments are not ready at their generation, in words; force lets degraded ones pass."""
     enough = ROUTABLE if forced else {DeploymentPhase.READY}
-    faults = [_fault(one, enough) for one in _of(scope, fleet_id) if one.replicas > 0]
+    faults = [unready(one, enough) for one in _of(scope, fleet_id) if one.replicas > 0]
     return ", ".join(fault for fault in faults if fault)
 
 
-def _fault(one: DeploymentRow, enough: Collection[DeploymentPhase]) -> str:
+def unready(one: DeploymentRow, enough: Collection[DeploymentPhase] = (DeploymentPhase.READY,)) -> str:
     """Why a deployment is not ready at its generation, in words; empty when it is."""
     row = one.row
     if row.phase in enough and (row.observed_generation or 0) >= row.generation:

@@ -53,7 +53,13 @@ def _datacenter(asked: OperationRequest, seen: Scope) -> Target:
     return Target(
         subject=place, datacenter_id=place, fleets=tuple(fleets),
         deployments=tuple(one.row.id for one in seen.deployments if one.row.fleet_id in fleets),
-        arguments={"onto": asked.onto} if asked.onto else {})
+        arguments=_said({"onto": asked.onto, "mode": asked.mode and asked.mode.value,
+                         "override_reservations": asked.override_reservations}))
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that were given."""
+    return {name: value for name, value in options.items() if value}
 
 
 def _deployments(seen: Scope, model: str, datacenters: list[str] | None, subject: str, order: dict[str, Any]) -> Target:

@@ -9,7 +9,7 @@ from control_plane.context import AppContext
 from control_plane.operations import repository
 from control_plane.operations.advance import advance
 from control_plane.operations.commands import OPERATIONS_CHANNEL
-from control_plane.operations.facts import Pace
+from control_plane.operations.pacing import pace_of
 
 LEASE_S = 5.0
 MAX_LEASED = 16
@@ -22,7 +22,7 @@ class OperationsWork:
     channel: ClassVar[str] = OPERATIONS_CHANNEL
 
     def __init__(self, context: AppContext) -> None:
-        self._context, self._pace = context, Pace(verify_s=context.settings.drain_verify_s)
+        self._context, self._pace = context, pace_of(context.settings)
 
     async def lease(self, token: str) -> Sequence[str]:
         async with self._context.db.begin() as session:

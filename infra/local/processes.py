@@ -27,6 +27,10 @@ def meridian() -> str:
         raise StackRefused(f"{program} is missing; run './dev install'")
     return str(program)
 
+# Operations hold each step for seconds in production; here somebody sits and watches.
+PACE = {"MERIDIAN_RAMP_HOLD_S": "0.5", "MERIDIAN_DRAIN_VERIFY_S": "1", "MERIDIAN_FLAP_WAIT_S": "0.5",
+        "MERIDIAN_EVACUATE_WAIT_S": "15", "MERIDIAN_WATCH_S": "3"}
+
 
 def postgres(layout: Layout, shape: Shape, secrets: Secrets) -> Postgres:
     """The stack's Postgres."""
@@ -89,7 +93,7 @@ def control_plane_environment(layout: Layout, shape: Shape, secrets: Secrets) ->
         "MERIDIAN_REDIS_URL": valkey(layout, shape, secrets).url,
         "MERIDIAN_SIGNING_KEY_FILE": str(layout.signing_key),
         "MERIDIAN_STATE_DIR": str(layout.state / "control-plane"),  # also marks them as this stack's: see leftovers
-    }
+    } | PACE
 
 
 def agent(layout: Layout, shape: Shape, index: int) -> ProcessSpec:

@@ -3,13 +3,16 @@
 from control_plane.contracts.operations import OperationKind
 from control_plane.operations.decision import Decision
 from control_plane.operations.facts import Facts
-from control_plane.operations.playbooks import drain, restore
+from control_plane.operations.playbooks import drain, failover, restore, rollout, shift
 from control_plane.operations.playbooks.playbook import Playbook
 from control_plane.operations.steps import StepName
 
 PLAYBOOKS: dict[OperationKind, Playbook] = {
     OperationKind.DRAIN: drain.PLAYBOOK,
     OperationKind.RESTORE: restore.PLAYBOOK,
+    OperationKind.FAILOVER: failover.PLAYBOOK,
+    OperationKind.SHIFT: shift.PLAYBOOK,
+    OperationKind.ROLLOUT: rollout.PLAYBOOK,
 }
 
 
