@@ -46,7 +46,7 @@ class RealEdge:
         return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
 
     @property
-    def weights(self) -> dict[str, int]:
+    def weights(self) -> dict[str, float]:
         table = self.holder.current
         assert table is not None
         return {route.datacenter_id: route.weight for route in table.models[MODEL].routes}

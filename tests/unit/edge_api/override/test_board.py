@@ -44,7 +44,7 @@ class Edge:
         return [view.state for view in self.overrides.views()]
 
     @property
-    def weights(self) -> dict[str, int]:
+    def weights(self) -> dict[str, float]:
         table = self.holder.current
         assert table is not None
         return {route.datacenter_id: route.weight for route in table.models[MODEL].routes}

@@ -37,12 +37,12 @@ def test_one_order_of_two_that_evacuates_is_enough() -> None:
 
 def test_an_order_that_would_leave_a_model_without_any_datacenter_is_suspended() -> None:
     effect = apply(snapshot(weights={EAST: 100, NORTH: 0}), [order()])
-    assert (weights(effect.snapshot)[EAST], effect.suspended) == (100, {"ovr_1"})
+    assert (weights(effect.snapshot)[EAST], effect.suspended) == (100, frozenset({"ovr_1"}))
 
 
 def test_of_two_orders_that_together_leave_none_the_older_counts() -> None:
     effect = apply(snapshot(), [order("ovr_2", datacenter=NORTH, issued_at_s=NOW_S + 1), order("ovr_1")])
-    assert (weights(effect.snapshot), effect.suspended) == ({EAST: 0, NORTH: 100}, {"ovr_2"})
+    assert (weights(effect.snapshot), effect.suspended) == ({EAST: 0, NORTH: 100}, frozenset({"ovr_2"}))
 
 
 def test_a_forced_order_leaves_none_and_says_why() -> None:
