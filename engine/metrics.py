@@ -7,9 +7,11 @@ from control_plane.contracts.launch import Gauges
 MODEL_READY = "dynamo_frontend_model_ready"
 INFLIGHT_REQUESTS = "dynamo_frontend_inflight_requests"
 QUEUED_REQUESTS = "dynamo_frontend_queued_requests"
+# The used share of a worker's KV cache, on its own page: as the simulated GPU calls it, and as vLLM does.
+KV_USAGE = ["vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"]
 
 
 def gauges(frontend_url: str) -> Gauges:
     """Where a frontend's figures are."""
     return Gauges(url=f"{frontend_url}/metrics", model_ready=MODEL_READY, inflight=INFLIGHT_REQUESTS,
-                  queued=QUEUED_REQUESTS)
+                  queued=QUEUED_REQUESTS, kv_usage=KV_USAGE)

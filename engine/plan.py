@@ -115,8 +115,10 @@ def _worker(site: Site, spec: DeploymentSpec, name: str, role: PoolRole, model_d
         "DYN_RUNTIME_MAX_BLOCKING_THREADS": "8",
         "DYN_COMPUTE_THREADS": "0",
     }
+    has_caches = isinstance(engine, SimEngine) and role is not PoolRole.PREFILL
     return _process(site, name, argv, env, deployment_id=spec.deployment_id, role=role, start_after=[NATS],
-                    ready_url=f"http://{site.host}:{port}/live", stop_grace_s=engine.stop_grace_s + KILL_MARGIN_S)
+                    ready_url=f"http://{site.host}:{port}/live", stop_grace_s=engine.stop_grace_s + KILL_MARGIN_S,
+                    caches_url=f"http://{site.host}:{port}/metrics" if has_caches else "")
 
 
 def _program(engine: SimEngine | ScriptEngine) -> list[str]:
@@ -191,7 +193,8 @@ def _dynamo_environment(site: Site, grace_s: int) -> dict[str, str]:
 
 
 def _process(site: Site, name: str, argv: list[str], env: dict[str, str], *, ready_url: str, stop_grace_s: float,
-             deployment_id: str = "", role: str = "", start_after: list[str] | None = None) -> LaunchProcess:
+             deployment_id: str = "", role: str = "", start_after: list[str] | None = None,
+             caches_url: str = "") -> LaunchProcess:
     env = env | {
         # Dynamo caches model cards under the home directory.
         "HOME": str(site.state_dir / "home"),
@@ -203,4 +206,5 @@ def _process(site: Site, name: str, argv: list[str], env: dict[str, str], *, rea
     return LaunchProcess(
         name=name, digest=hashlib.sha256(identity).hexdigest()[:16], argv=argv, env=env,
         log_path=site.state_dir / "logs" / f"{name}.log", deployment_id=deployment_id, role=role, ready_url=ready_url,
+        caches_url=caches_url,
         start_after=start_after or [], stop_grace_s=stop_grace_s)

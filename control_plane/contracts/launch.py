@@ -26,7 +26,8 @@ class LaunchProcess(Wire):
     """One process. `digest` covers argv and env: another digest under the same name means replace it.
 
     `deployment_id` and `role` are empty for what the whole fleet shares. `ready_url` answers 200 when the process
-    serves. `stop_grace_s` is how long SIGTERM may take before SIGKILL to the process group.
+    serves; `caches_url` shows how full its KV cache is, empty if it has none that counts. `stop_grace_s` is how long
+    SIGTERM may take before SIGKILL to the process group.
     """
 
     name: str
@@ -37,17 +38,20 @@ class LaunchProcess(Wire):
     deployment_id: str = ""
     role: str = ""
     ready_url: str = ""
+    caches_url: str = ""
     start_after: list[str] = Field(default_factory=list)
     stop_grace_s: float = 30.0
 
 
 class Gauges(Wire):
-    """Where a frontend's figures are and what they are called there; each is labelled by `model`."""
+    """Where a frontend's figures are and what they are called there; each is labelled by `model`. `kv_usage` are the
+    names under which a worker's own page shows the used share of its KV cache."""
 
     url: str
     model_ready: str
     inflight: str
     queued: str
+    kv_usage: list[str] = Field(default_factory=list)
 
 
 class LaunchPlan(Wire):

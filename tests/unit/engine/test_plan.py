@@ -190,6 +190,13 @@ def test_a_worker_says_ready_on_its_own_port() -> None:
     assert worker.ready_url == f"http://127.0.0.1:{worker.env['DYN_SYSTEM_PORT']}/live"
 
 
+def test_workers_that_decode_show_how_full_their_caches_are() -> None:
+    found = build(spec())
+    assert found.gauges.kv_usage
+    assert named(found, "glm-decode-1").caches_url == named(found, "glm-decode-1").ready_url.replace("live", "metrics")
+    assert {process.name for process in found.processes if process.caches_url} == {"glm-decode-0", "glm-decode-1"}
+
+
 def test_open_requests_get_their_grace_everywhere_before_the_kill() -> None:
     found = build(spec(stop_grace_s=90))
     for process in found.processes[1:]:

@@ -1,12 +1,14 @@
 """How full the workers' KV caches are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import httpx
 import pytest
 
 from control_plane.contracts.clock import ManualClock
-from control_plane.contracts.launch import LaunchPlan
+from control_plane.contracts.launch import LaunchPlan, LaunchProcess
 from fleet_agent.caches import READ_EVERY_S, Caches, fullest_of
 from tests.unit.fleet_agent import examples
 
@@ -21,38 +23,57 @@ vllm:inter_token_latency_seconds_bucket{engine="0",model_name="sim/test",le="0.0
 """
 
 
-def worker(number: int, deployment: str = "test-a-glm") -> object:
-    return examples.process(f"w{number}", deployment_id=deployment, role="decode",
-                            caches_url=f"http://127.0.0.1:{number}/metrics")
-
-
-def plan(*processes: object) -> LaunchPlan:
-    made = examples.plan(*processes)  # type: ignore[arg-type]
-    return made.model_copy(update={"gauges": made.gauges.model_copy(update={"kv_usage": NAMES})})
-
-
 class Workers:
-    """The pages of workers by port; one that has none is not there."""
+    """The pages of workers, on a real socket: a page by path; no page is a 503."""
 
-    def __init__(self, **pages: str) -> None:
-        self.pages = {int(name.removeprefix("port_")): page for name, page in pages.items()}
-        self.asked: list[int] = []
-        self.client = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+    def __init__(self) -> None:
+        self.pages: dict[str, str] = {}
+        self.asked: list[str] = []
+        outer = self
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
-        port = request.url.port or 0
-        self.asked.append(port)
-        if port not in self.pages:
-            raise httpx.ConnectError("refused", request=request)
-        return httpx.Response(200 if self.pages[port] else 503, text=self.pages[port])
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                body = outer.pages.get(self.path, "").encode()
+                self.send_response(200 if body else 503)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def worker(self, name: str, page: str = "", deployment: str = "test-a-glm") -> LaunchProcess:
+        self.pages[f"/{name}"] = page
+        return examples.process(name, deployment_id=deployment, role="decode", caches_url=f"{self.url}/{name}")
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers()
+    thread = Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+def plan(*processes: LaunchProcess) -> LaunchPlan:
+    made = examples.plan(*processes)
+    return made.model_copy(update={"gauges": made.gauges.model_copy(update={"kv_usage": NAMES})})
 
 
 def usage(share: float) -> str:
     return f'vllm:kv_cache_usage_perc{{engine="0"}} {share}\n'
 
 
-async def read(workers: Workers, *processes: object, ready: set[str]) -> Mapping[str, float]:
-    return await Caches(workers.client, ManualClock()).read(plan(*processes), ready)
+async def read(*processes: LaunchProcess, ready: set[str]) -> Mapping[str, float]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return await Caches(client, ManualClock()).read(plan(*processes), ready)
 
 
 @pytest.mark.parametrize(("page", "share"), [
@@ -64,31 +85,31 @@ def test_the_largest_sample_of_a_known_name_counts(page: str, share: float | Non
     assert fullest_of(page, NAMES) == share
 
 
-async def test_the_fullest_worker_stands_for_its_deployment() -> None:
-    workers = Workers(port_1=usage(0.2), port_2=usage(0.6), port_3=usage(0.4))
-    assert await read(workers, worker(1), worker(2), worker(3, "other"), ready={"w1", "w2", "w3"}) == {
-        "test-a-glm": 0.6, "other": 0.4}
+async def test_the_fullest_worker_stands_for_its_deployment(workers: Workers) -> None:
+    pools = [workers.worker("w1", usage(0.2)), workers.worker("w2", usage(0.6)),
+             workers.worker("w3", usage(0.4), "other")]
+    assert await read(*pools, ready={"w1", "w2", "w3"}) == {"test-a-glm": 0.6, "other": 0.4}
 
 
-async def test_a_worker_that_does_not_answer_is_left_out_and_not_empty() -> None:
-    workers = Workers(port_1=usage(0.2), port_3="")
-    assert await read(workers, worker(1), worker(2), worker(3, "other"), ready={"w1", "w2", "w3"}) == {
-        "test-a-glm": 0.2}
+async def test_a_worker_that_does_not_answer_is_left_out_and_not_empty(workers: Workers) -> None:
+    closed = workers.worker("w3", deployment="gone").model_copy(update={"caches_url": "http://127.0.0.1:1/"})
+    pools = [workers.worker("w1", usage(0.2)), workers.worker("w2", "", "other"), closed]
+    assert await read(*pools, ready={"w1", "w2", "w3"}) == {"test-a-glm": 0.2}
 
 
-async def test_only_workers_that_are_ready_and_have_a_cache_are_asked() -> None:
-    workers = Workers(port_1=usage(0.2), port_2=usage(0.9))
-    bare = examples.process("frontend")
-    assert await read(workers, worker(1), worker(2), bare, ready={"w1", "frontend"}) == {"test-a-glm": 0.2}
-    assert workers.asked == [1]
+async def test_only_workers_that_are_ready_and_have_a_cache_are_asked(workers: Workers) -> None:
+    pools = [workers.worker("w1", usage(0.2)), workers.worker("w2", usage(0.9)), examples.process("frontend")]
+    assert await read(*pools, ready={"w1", "frontend"}) == {"test-a-glm": 0.2}
+    assert workers.asked == ["/w1"]
 
 
-async def test_they_are_asked_every_few_seconds_and_remembered_between() -> None:
-    workers, clock = Workers(port_1=usage(0.2)), ManualClock()
-    caches = Caches(workers.client, clock)
-    for _ in range(3):
-        assert await caches.read(plan(worker(1)), {"w1"}) == {"test-a-glm": 0.2}
-    assert workers.asked == [1]
-    clock.advance(READ_EVERY_S)
-    del workers.pages[1]
-    assert await caches.read(plan(worker(1)), {"w1"}) == {}
+async def test_they_are_asked_every_few_seconds_and_remembered_between(workers: Workers) -> None:
+    clock, worker = ManualClock(), workers.worker("w1", usage(0.2))
+    async with httpx.AsyncClient(trust_env=False) as client:
+        caches = Caches(client, clock)
+        for _ in range(3):
+            assert await caches.read(plan(worker), {"w1"}) == {"test-a-glm": 0.2}
+        assert workers.asked == ["/w1"]
+        clock.advance(READ_EVERY_S)
+        workers.pages.clear()
+        assert await caches.read(plan(worker), {"w1"}) == {}

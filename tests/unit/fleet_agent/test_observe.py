@@ -117,6 +117,11 @@ def test_a_full_deployment_is_ready_with_its_figures() -> None:
     assert (deployment.inflight, deployment.queued, deployment.message) == (4, 1, "")
 
 
+def test_a_deployment_tells_its_fullest_cache_and_nothing_where_nobody_knows() -> None:
+    assert only(seen(kv_usage={"test-a-glm": 0.75})).kv_usage == 0.75
+    assert only(seen(kv_usage={"other": 0.75})).kv_usage is None
+
+
 def test_a_fleet_without_orders_reports_nothing() -> None:
     assert seen(desired=None, accepted=None, processes=()) == []
 
