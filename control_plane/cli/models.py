@@ -16,10 +16,10 @@ def capacity_sheet(models: Iterable[ModelStatus]) -> Sheet:
     """In concurrent requests: what is ready, promised and left, and what is open now."""
     columns = [Column("MODEL"), Column("REGION"), Column("SERVED BY", right=True), Column("READY", right=True),
                Column("PEAK", right=True), Column("RESERVED", right=True), Column("HEADROOM", right=True),
-               Column("STREAMS", right=True)]
+               Column("OPEN", right=True)]
     rows: list[list[Cell]] = [
         [*_name(one), render.share(one.serving, one.holding), render.count(one.ready), render.count(one.peak),
-         render.count(one.reserved), _headroom(one.headroom), render.count(one.streams)] for one in models]
+         render.count(one.reserved), _headroom(one.headroom), render.count(one.open_requests)] for one in models]
     return Sheet(columns, rows, "No models yet.")
 
 

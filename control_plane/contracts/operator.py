@@ -207,7 +207,7 @@ class Quality(Wire):
 
 class ModelStatus(Wire):
     """A model in a region, or everywhere (`region` null). Capacity is in concurrent requests: what `serving` of the
-    `holding` datacenters hold, what is reserved, and what is left of it; `streams` are open at the edges."""
+    `holding` datacenters hold, what is reserved, and what is left of it; `open_requests` are inside the engines."""
 
     model: str
     region: str | None
@@ -217,7 +217,7 @@ class ModelStatus(Wire):
     peak: int | None
     reserved: int
     headroom: int | None
-    streams: int | None
+    open_requests: int | None
     quality: Quality
 
 

@@ -36,4 +36,4 @@ async def topology(_: Reader, context: Context) -> TopologyDocument:
 async def status(_: Reader, context: Context) -> StatusView:
     """The fleet at a glance."""
     async with context.db.begin() as session:
-        return await fleet_status.status(session)
+        return await fleet_status.status(session, context.settings)

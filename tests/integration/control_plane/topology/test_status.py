@@ -11,6 +11,7 @@ from control_plane.contracts.operator import StatusView
 from tests.integration.control_plane.replica import running_replica
 from tests.integration.control_plane.simulated import (
     EAST,
+    MODEL,
     WEST,
     SimulatedAgent,
     World,
@@ -128,3 +129,22 @@ async def test_an_agent_of_an_undeclared_fleet_changes_nothing(database_url: str
         stray = SimulatedAgent(replica, await replica.enrolled(IdentityKind.AGENT, "nowhere"), "nowhere")
         answer = await stray.post()
         assert (answer.status_code, answer.json()["code"]) == (404, "unknown_fleet")
+
+
+async def test_models_are_told_with_capacity_and_with_how_they_are_served(database_url: str, tmp_path: Path) -> None:
+    async with running_world(database_url, tmp_path) as world:
+        await world.agents[WEST].sync()
+        [everywhere, *regions] = [one for one in (await world.status()).models if one.model == MODEL]
+        assert (everywhere.region, everywhere.serving, everywhere.holding) == (None, 2, 2)
+        assert [one.region for one in regions] == sorted([EAST, WEST])
+        assert (everywhere.ready, everywhere.headroom) == (None, None)  # nobody declared what a replica holds
+        assert everywhere.quality.uptime_5m is None
+
+
+async def test_frozen_automation_is_told_until_it_ends(database_url: str, tmp_path: Path) -> None:
+    async with running_world(database_url, tmp_path, edges=0) as world:
+        for until, is_frozen in (("NULL", True), ("now() + interval '1 h'", True), ("now() - interval '1 s'", False)):
+            async with world.replica.context.db.begin() as session:
+                await session.execute(text(
+                    f"UPDATE automation SET frozen = true, reason = 'a storm', by = 'me', frozen_until = {until}"))  # noqa: S608
+            assert (await world.status()).automation.frozen is is_frozen

@@ -16,7 +16,7 @@ SERVED = Quality(ttft_p50_s=0.123, ttft_p90_s=0.35, ttft_p99_s=1.2, itl_p50_s=0.
 
 def model(**changes: Any) -> ModelStatus:
     return ModelStatus(**{"model": "sim/glm-5.3", "region": None, "serving": 2, "holding": 2, "ready": 1_256,
-                          "peak": 14, "reserved": 0, "headroom": 1_239, "streams": 14, "quality": SERVED, **changes})
+                          "peak": 14, "reserved": 0, "headroom": 1_239, "open_requests": 14, "quality": SERVED, **changes})
 
 
 def words(sheet: Any) -> list[list[str]]:
@@ -44,7 +44,7 @@ def test_a_region_stands_below_its_model() -> None:
 
 
 def test_what_nobody_knows_is_a_dash_and_never_a_zero() -> None:
-    unknown = model(ready=None, peak=None, headroom=None, streams=None, quality=Quality())
+    unknown = model(ready=None, peak=None, headroom=None, open_requests=None, quality=Quality())
     assert words(capacity_sheet([unknown]))[1][3:] == ["–", "–", "0", "–", "–"]  # noqa: RUF001
     assert words(quality_sheet([unknown]))[1][2:] == ["–/–/–", "–/–", "–", "–", "–"]  # noqa: RUF001
 
