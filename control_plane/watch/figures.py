@@ -48,6 +48,10 @@ SNAPSHOT_VERSION = gauge("routing_snapshot_version", "Version of the newest snap
 SNAPSHOT_LINEAGE = gauge("routing_lineage", "Lineage of the newest snapshot.")
 SNAPSHOT_AGE_S = gauge("routing_snapshot_age_seconds", "Since the newest snapshot was made.")
 
+ATTEMPTS = gauge(
+    "quality_attempts_last_5m",
+    "Attempts that ended within the last 5 minutes, as edges saw them: succeeded, failed; what counts as which is in "
+    "docs/operations/quality.md.", "model", "datacenter", "outcome")
 VOTES = gauge(
     "routing_votes", "Edges that say that a datacenter is lost to them, or falters.", "datacenter", "verdict")
 

@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from control_plane.agents.models import AgentLease
 from control_plane.capacity.models import CapacityMove, CapacityPlanner
-from control_plane.evidence.models import EdgeVote
+from control_plane.evidence.models import EdgeVote, QualityRow
 from control_plane.identity.models import Identity
 from control_plane.operations.machine import CommandStatus
 from control_plane.operations.models import Automation, Command, Operation, OperationStep
@@ -22,6 +22,7 @@ from control_plane.usage.models import UsageOpening, UsageQuarantine
 
 NOW = func.clock_timestamp()
 VOTES_COUNT_FOR, MOVES_COUNT_FOR = timedelta(seconds=15), timedelta(hours=1)
+ATTEMPTS_COUNT_FOR_S = 300
 OPEN_COMMANDS = (CommandStatus.ISSUED, CommandStatus.ACCEPTED)
 
 Rows = Sequence[Any]
@@ -88,6 +89,16 @@ async def votes(session: AsyncSession) -> Rows:
     ).join(Identity, Identity.id == EdgeVote.edge_id)
         .where(Identity.revoked_at.is_(None), EdgeVote.seen_at > func.now() - VOTES_COUNT_FOR)
         .group_by(EdgeVote.datacenter_id, EdgeVote.verdict))).all()
+
+
+async def attempts(session: AsyncSession) -> Rows:
+    """Attempts of the last 5 minutes, by model and datacenter."""
+    now_s = func.extract("epoch", func.now())
+    return (await session.execute(select(
+        QualityRow.model_id, QualityRow.datacenter_id, func.sum(QualityRow.succeeded).label("succeeded"),
+        func.sum(QualityRow.failed).label("failed"),
+    ).where(QualityRow.minute > now_s - ATTEMPTS_COUNT_FOR_S)
+        .group_by(QualityRow.model_id, QualityRow.datacenter_id))).all()
 
 
 async def planner(session: AsyncSession) -> Rows:

@@ -27,7 +27,8 @@ async def read(session: AsyncSession) -> list[Sample]:
         *_datacenters(datacenters), *_models(await queries.models(session), datacenters, deployments),
         *_deployments(deployments), *_pools(await queries.pools(session)), *_leases(await queries.leases(session)),
         *_edges(await queries.edges(session), head), *_head(head),
-        *_votes(await queries.votes(session), datacenters), *_capacity(await capacity.headroom(session)),
+        *_attempts(await queries.attempts(session)), *_votes(await queries.votes(session), datacenters),
+        *_capacity(await capacity.headroom(session)),
         *_planner(await queries.planner(session), await queries.moves(session)),
         *_open_operations(await queries.open_operations(session)),
         *_ended_operations(await queries.ended_operations(session)), *_steps(await queries.step_times(session)),
@@ -94,6 +95,12 @@ def _head(row: Any) -> Iterator[Sample]:
     yield from _one(f.SNAPSHOT_VERSION, row.version)
     yield from _one(f.SNAPSHOT_LINEAGE, row.lineage)
     yield from _one(f.SNAPSHOT_AGE_S, row.age_s)
+
+
+def _attempts(rows: Iterable[Any]) -> Iterator[Sample]:
+    for row in rows:
+        yield from _one(f.ATTEMPTS, row.succeeded, row.model_id, row.datacenter_id, "succeeded")
+        yield from _one(f.ATTEMPTS, row.failed, row.model_id, row.datacenter_id, "failed")
 
 
 def _votes(rows: Iterable[Any], datacenters: Iterable[Any]) -> Iterator[Sample]:

@@ -27,6 +27,7 @@ def percentiles(metric: str, where: str = "") -> tuple[Query, ...]:
     return tuple(Query(quantile(share, metric, where), f"p{share * 100:.0f}") for share in (0.5, 0.9, 0.99))
 
 
+ATTEMPTS = latest("meridian_quality_attempts_last_5m", "model, datacenter, outcome", PLACES)
 READY = latest("meridian_pool_ready_replicas", "deployment, datacenter, role", PLACES)
 
 OBJECTIVES = ("Objectives", (
@@ -71,6 +72,10 @@ FLEET = Board("meridian-fleet", "Meridian: fleet", "Is the service well, and whe
         Panel("Frontends lost", "What probes found lost.", (
             Query("sum by (datacenter) (increase(meridian_edge_losses_total[$__rate_interval]))", "{{datacenter}}"),),
               "short"),
+        Panel("Failed attempts", "Share of each datacenter's attempts of the last 5 minutes.", (
+            Query(f"max by (model, datacenter) (meridian_quality_attempts_last_5m{{outcome=\"failed\", {PLACES}}}) "
+                  f"/ sum by (model, datacenter) ({ATTEMPTS})", "{{model}} {{datacenter}}"),), "percentunit",
+              red_above=0.05),
         Panel("Edges' votes", "How many edges say what of a datacenter; a quorum of them fails it over.", (
             Query(latest("meridian_routing_votes", "datacenter, verdict", PLACES) + " > 0",
                   "{{datacenter}} {{verdict}}"),), "short"),

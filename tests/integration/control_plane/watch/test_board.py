@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.clock import ManualClock
 from control_plane.contracts.edge_sync import EdgeSyncRequest, Nack
-from control_plane.contracts.evidence import Vote, VoteVerdict
+from control_plane.contracts.evidence import QualityMinute, Vote, VoteVerdict
 from control_plane.watch import board as boards
 from control_plane.watch.board import Board
 from control_plane.watch.figures import FIGURES
@@ -254,3 +254,18 @@ async def test_votes_are_told_for_every_datacenter_those_without_one_too(world: 
     assert seen.get("routing_votes", datacenter=WEST, verdict="lost") == 1
     assert seen.get("routing_votes", datacenter=EAST, verdict="lost") == 0
     assert seen.get("routing_votes", datacenter=WEST, verdict="faltering") == 0
+
+
+async def test_attempts_of_the_last_minutes_are_told_by_model_and_datacenter(world: World) -> None:
+    edge, minute = world.edges[0], int(world.replica.context.clock.time_s() // 60) * 60
+    assert edge.snapshot is not None
+    request = EdgeSyncRequest(
+        boot_id=edge.boot_id, release="0.1.0", acked_lineage=edge.snapshot.lineage, acked_version=edge.snapshot.version,
+        revocations_after=0, open_requests={}, wait_s=0, minutes=[
+            QualityMinute(minute=minute, model_id=MODEL, datacenter_id=WEST, succeeded=40, failed=2, excluded=5),
+            QualityMinute(minute=minute - 3_600, model_id=MODEL, datacenter_id=WEST, succeeded=1_000)])
+    answer = await world.replica.signed(edge.peer, "/edge/v1/sync", request.model_dump_json().encode())
+    assert answer.status_code == 200, answer.text
+    seen, place = await scrape(world.replica), {"model": MODEL, "datacenter": WEST}
+    assert seen.get("quality_attempts_last_5m", **place, outcome="succeeded") == 40
+    assert seen.get("quality_attempts_last_5m", **place, outcome="failed") == 2

@@ -11,7 +11,7 @@ from docs.metrics import known_metrics, sections
 from tests.lint.sources import python_sources
 
 LABELS = {"datacenter", "region", "state", "model", "deployment", "phase", "role", "fleet", "edge", "kind", "automatic",
-          "rule", "step", "topic", "verdict", "direction"}
+          "rule", "step", "topic", "verdict", "direction", "outcome"}
 METRIC_MAKERS = {"Counter", "Gauge", "Histogram", "Summary", "Tally", "Spread"}
 DESCRIBED = [one for _, _, found in sections() for one in found]
 

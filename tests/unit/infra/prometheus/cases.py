@@ -5,6 +5,7 @@ from tests.unit.infra.prometheus.promtool import Case, Series
 EDGE = '{job="meridian-edge", instance="e1"}'
 KNOWN = '{edge="edge_1", region="us-east-1"}'
 FLEET = '{fleet="f1", datacenter="us-east-1"}'
+SERVING = '{model="m", datacenter="a"'
 PLACE = '{deployment="d1", model="m", datacenter="us-east-1"}'
 
 # alert: when it is looked at, what makes it fire, what does not
@@ -63,6 +64,12 @@ ALERTS: dict[str, tuple[str, Series, Series]] = {
         {f'meridian_deployment_phase{PLACE[:-1]}, phase="ready"}}': "1x30"}),
     "DeploymentBehind": ("40m", {f"meridian_deployment_behind_generations{PLACE}": "1x60"},
                          {f"meridian_deployment_behind_generations{PLACE}": "1x10 0x50"}),
+    "DatacenterServesBadly": (
+        "15m", {f'meridian_quality_attempts_last_5m{SERVING}, outcome="failed", instance="c1"}}': "30x20",
+                f'meridian_quality_attempts_last_5m{SERVING}, outcome="failed", instance="c2"}}': "30x20",
+                f'meridian_quality_attempts_last_5m{SERVING}, outcome="succeeded", instance="c1"}}': "200x20"},
+        {f'meridian_quality_attempts_last_5m{SERVING}, outcome="failed", instance="c1"}}': "30x20",
+         f'meridian_quality_attempts_last_5m{SERVING}, outcome="succeeded", instance="c1"}}': "60x20"}),
     "DatacenterOutForLong": (
         "25h", {'meridian_datacenter_state{datacenter="a", region="a", state="drained"}': "1x60"},
         {'meridian_datacenter_state{datacenter="a", region="a", state="active"}': "1x60"}),
