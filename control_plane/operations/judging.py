@@ -72,9 +72,16 @@ def judge_request(asked: OperationRequest, cells: Sequence[str], seen: Scope, de
     """What the rules say of what is asked; `cells` are the deployments that it is of."""
     if asked.datacenter is not None:
         return judge(wish_of(asked, automatic), seen, demand)
-    violation = model_rules.check_shift(asked.shift, seen) if asked.shift else model_rules.check_rollout(cells, seen)
+    held = supply(seen, demand)
+    violation = (model_rules.check_shift(asked.shift, seen, held) if asked.shift
+                 else model_rules.check_rollout(cells, seen, held))
     found = (violation,) if violation else ()
     return Judgement(overruled=found) if asked.force else Judgement(broken=found)
+
+
+def supply(seen: Scope, demand: Demand) -> model_rules.Supply:
+    """What the rules for a model's traffic reckon with."""
+    return model_rules.Supply(tuple(holdings(seen)), demand.peaks, tuple(demand.reservations))
 
 
 def judge(wish: Wish, seen: Scope, demand: Demand) -> Judgement:

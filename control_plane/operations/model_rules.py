@@ -3,8 +3,12 @@
 Evaluated like the rules for datacenters: in the transaction that changes the state, with the datacenters locked.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from control_plane.capacity.headroom import Holding, headrooms, required
+from control_plane.capacity.reservations import Reservation
 from control_plane.contracts.operations import (
     OperationKind,
     OperationRequest,
@@ -16,7 +20,7 @@ from control_plane.errors import Refusal
 from control_plane.operations import scope
 from control_plane.operations.guard import Unreadable, parse
 from control_plane.operations.models import Operation, OperationStep
-from control_plane.operations.safety import LAST_DATACENTER, Provider, Violation
+from control_plane.operations.safety import LAST_DATACENTER, Provider, Rule, Violation
 from control_plane.operations.scope import DeploymentRow, Scope
 from control_plane.operations.shares import Part, most_percent, percent_by_datacenter, shifted
 from control_plane.operations.steps import StepName
@@ -24,6 +28,15 @@ from control_plane.topology.states import ROUTABLE, effective_weight
 
 NOTHING_TO_SHIFT, TARGET_READY, SHARE_RANGE = "nothing_to_shift", "target_ready", "share_range"
 AGENT_HEARD = "agent_heard"
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What is held, and what must be: every deployment as capacity, the models' peaks, and what is reserved."""
+
+    holdings: tuple[Holding, ...] = ()
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
 
 
 def check_words(asked: OperationRequest) -> None:
@@ -39,18 +52,18 @@ def check_words(asked: OperationRequest) -> None:
             raise Refusal(str(error), code="bad_condition") from error
 
 
-def check_step(operation: Operation, step: OperationStep, seen: Scope) -> Violation | None:
+def check_step(operation: Operation, step: OperationStep, seen: Scope, supply: Supply) -> Violation | None:
     """What a step of a shift or rollout would break. A rollout is told even when it was forced: it then replaces under
     traffic what nobody else could hold."""
     begins = step.name is StepName.PREFLIGHT
     if operation.kind is OperationKind.SHIFT:
         judged = begins and not operation.forced
-        return check_shift(ShiftOrder(**operation.arguments), seen) if judged else None
+        return check_shift(ShiftOrder(**operation.arguments), seen, supply) if judged else None
     cells = step.memory.get("baseline", {}).get("cells", ())
-    return check_rollout(cells, seen) if begins else check_cells(cells, seen)
+    return check_rollout(cells, seen, supply) if begins else check_cells(cells, seen, supply)
 
 
-def check_shift(order: ShiftOrder, seen: Scope) -> Violation | None:
+def check_shift(order: ShiftOrder, seen: Scope, supply: Supply) -> Violation | None:
     """The first rule that a shift would break."""
     source, target = _parts(order.model, order.source, seen), _parts(order.model, order.target, seen)
     if fault := _target_fault(order, seen):
@@ -65,23 +78,23 @@ def check_shift(order: ShiftOrder, seen: Scope) -> Violation | None:
         return Violation(SHARE_RANGE, f"{order.target}'s weight is too small for {order.percent}% of what "
                          f"{order.source} gets: at most {most}%. Shift less, or give it a greater weight",
                          {"asked_percent": str(order.percent), "most_percent": str(most)})
-    return None
+    return _target_short(order, traffic(order, seen)[order.target], supply)
 
 
-def check_rollout(cells: Collection[str], seen: Scope) -> Violation | None:
+def check_rollout(cells: Collection[str], seen: Scope, supply: Supply) -> Violation | None:
     """The first rule that a rollout to these cells would break."""
     heard = {fleet.id for fleet in seen.fleets if fleet.lease_live}
     for cell in seen.deployments:
         if cell.row.id in cells and cell.row.fleet_id not in heard:
             return Violation(AGENT_HEARD, f"the agent of {cell.row.fleet_id} is not heard from: nobody would replace "
                              f"{cell.row.id}", {"cell": cell.row.id, "fleet": cell.row.fleet_id})
-    return check_cells(cells, seen)
+    return check_cells(cells, seen, supply)
 
 
-def check_cells(cells: Collection[str], seen: Scope) -> Violation | None:
+def check_cells(cells: Collection[str], seen: Scope, supply: Supply) -> Violation | None:
     """The first rule that would break if one of the cells served nothing for a while. One that could serve nothing now
     is not missed."""
-    found = (_missed(cell, seen) for cell in seen.deployments
+    found = (_missed(cell, seen) or _short_without(cell, supply) for cell in seen.deployments
              if cell.row.id in cells and cell.row.phase in ROUTABLE and cell.replicas > 0)
     return next((fault for fault in found if fault), None)
 
@@ -146,6 +159,38 @@ def _target_fault(order: ShiftOrder, seen: Scope) -> str:
     faults = [scope.unready(one) or ("" if one.row.fleet_id in heard else f"{one.row.fleet_id} is not heard from")
               for one in held]
     return ", ".join(filter(None, faults))
+
+
+def _target_short(order: ShiftOrder, change: TrafficChange, supply: Supply) -> Violation | None:
+    """Rule 2 for a shift: the target holds 1.2 times its part of what must be served."""
+    held = [one.requests for one in supply.holdings
+            if one.model_id == order.model and one.datacenter_id == order.target and one.serves]
+    peak, reserved = supply.peaks.get(order.model), sum(
+        one.requests for one in supply.reservations if one.model_id == order.model)
+    ready = sum(one or 0 for one in held)
+    wanted = required(math.ceil(max(peak or 0, reserved) * change.after_percent / 100))
+    if None in held or ready >= wanted:
+        return None
+    return Violation(
+        Rule.HEADROOM, f"{order.target} would get {change.after_percent:g}% of the requests for {order.model}, "
+        f"{wanted} at once with a margin, and holds {ready}. Add capacity first, shift less, or repeat with --force",
+        {"model": order.model, "target": order.target, "ready": str(ready), "required": str(wanted),
+         "peak": "unknown" if peak is None else str(peak), "reserved": str(reserved)})
+
+
+def _short_without(cell: DeploymentRow, supply: Supply) -> Violation | None:
+    """Rule 2 for a rollout: the others hold what must be served while a cell is replaced."""
+    model = cell.row.model_id
+    others = [replace(one, serves=one.serves and one.deployment_id != cell.row.id) for one in supply.holdings]
+    found = headrooms(others, supply.peaks, supply.reservations).get(model)
+    need = next((one for one in found.needs if one.is_short), None) if found else None
+    if need is None:
+        return None
+    return Violation(
+        Rule.HEADROOM, f"while {cell.row.id} is replaced {need.ready} requests at once would be held for {model}, "
+        f"{need.required} must be. Add capacity first, or repeat with --force: it is then replaced under its traffic",
+        {"model": model, "cell": cell.row.id, "ready_after": str(need.ready), "required": str(need.required),
+         "peak": "unknown" if need.peak is None else str(need.peak), "reserved": str(need.reserved)})
 
 
 def _missed(cell: DeploymentRow, seen: Scope) -> Violation | None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from control_plane.contracts.operations import FailoverMode, OperationKind, RolloutOrder, ShiftOrder
+from control_plane.contracts.operations import FailoverMode, OperationKind
 from control_plane.evidence import service as evidence
 from control_plane.operations import judging, model_rules, repository, scope
 from control_plane.operations.demand import demand
@@ -47,19 +47,13 @@ def cause(operation_id: str) -> str:
 
 
 async def _violation(session: AsyncSession, operation: Operation, step: OperationStep, seen: Scope) -> Violation | None:
-    """The first rule that the operation would break now; null where force overruled it."""
-    order = scope.order_of(operation)
-    if operation.datacenter_id is not None:
-        if operation.kind not in LEAVING or step.name not in GUARDED:
-            return None
-        return judging.judge(judging.wish_behind(operation), seen, await demand(session, seen)).violation
-    if operation.forced:
+    """The first rule that the operation would break now; null where force overruled it, but for a rollout's: forced, it
+    replaces under traffic what nobody else could hold."""
+    if operation.datacenter_id is None:
+        return model_rules.check_step(operation, step, seen, judging.supply(seen, await demand(session, seen)))
+    if operation.kind not in LEAVING or step.name not in GUARDED:
         return None
-    if isinstance(order, ShiftOrder):
-        return model_rules.check_shift(order, seen)
-    if isinstance(order, RolloutOrder):
-        return model_rules.check_cells(step.memory.get("baseline", {}).get("cells", ()), seen)
-    return None
+    return judging.judge(judging.wish_behind(operation), seen, await demand(session, seen)).violation
 
 
 async def _quality(session: AsyncSession, operation: Operation, step: OperationStep,
