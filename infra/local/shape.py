@@ -29,6 +29,8 @@ CONTEXT_WINDOW = 202_752
 MAX_OUTPUT_TOKENS = 131_072
 # The simulated engine refuses a request that names no limit; word salad needs no more than this.
 DEFAULT_MAX_TOKENS = 256
+# Simulated too: room for a few more replicas in each fleet, and what one of them is said to hold well.
+GPUS, HOLDS = 8, 256
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def topology(shape: Shape) -> TopologyDocument:
         fleets=[
             FleetDocument(
                 id=fleet_id(name), datacenter=name, ingress_url=shape.ingress_url(index),
-                gpu_type="simulated", gpu_total=3,
+                gpu_type="simulated", gpu_total=GPUS,
             )
             for index, name in enumerate(shape.datacenters)
         ],
@@ -121,7 +123,8 @@ def topology(shape: Shape) -> TopologyDocument:
         deployments=[
             DeploymentDocument(
                 id=deployment_id(name), model=MODEL, fleet=fleet_id(name),
-                pools=[Pool(role=PoolRole.PREFILL, replicas=1), Pool(role=PoolRole.DECODE, replicas=2)],
+                pools=[Pool(role=PoolRole.PREFILL, replicas=1, max_inflight=HOLDS),
+                       Pool(role=PoolRole.DECODE, replicas=2, max_inflight=HOLDS)],
                 engine={"kind": shape.engine},
             )
             for name in shape.datacenters
