@@ -26,10 +26,8 @@ Key = tuple[str, Any]
 UNIQUE = "23505"
 
 
-class Away(Exception):
+class Away(ConnectionRefusedError):
     """The database does not answer."""
-
-    is_expected = True
 
 
 class Fault(Exception):

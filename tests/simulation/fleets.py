@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from control_plane.contracts.agent_sync import CommandState, DeploymentPhase, DesiredState, ObservedDeployment
+from control_plane.contracts.agent_sync import CommandState, DesiredState, ObservedDeployment
 from control_plane.contracts.deployment import DesiredDeployment, EngineFacts
 from control_plane.contracts.signing import VerifyKey
 from fleet_agent import core
-from fleet_agent.core import AgentState, Observed, Standing
+from fleet_agent.core import AgentState, Observed, Probed, Standing
 from fleet_agent.executor import Executor
 from fleet_agent.store import Fenced
 from fleet_agent.sync import SyncLoop
@@ -17,7 +17,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.process import Process, SkewedClock
 from tests.simulation.story import Story
 
-OBSERVE_EVERY_S = 1.0
+OBSERVE_EVERY_S = PROBE_EVERY_S = 1.0
 FACTS = EngineFacts(identity="same")
 
 
@@ -138,7 +138,7 @@ class Agent(Process):
         self.sync = SyncLoop(
             upward(self), self.executor, clock, observed=lambda: self.observed, keys=keys)  # type: ignore[arg-type]
         self._wake = asyncio.Event()
-        for loop in (self._keep_synced(), self._keep_observed(), self._keep_driven()):
+        for loop in (self._keep_synced(), self._keep_observed(), self._keep_driven(), self._keep_probed()):
             self.spawn(loop)
 
     def _drive(self, desired: DesiredState) -> None:
@@ -170,6 +170,16 @@ class Agent(Process):
             self.sync.look()
             await asyncio.sleep(OBSERVE_EVERY_S)
 
+    async def _keep_probed(self) -> None:
+        """As the prober of commands: asks the engine for a token, which it gives when it serves."""
+        while True:
+            await asyncio.sleep(PROBE_EVERY_S)
+            for tracked in self.executor.state.open_probes:
+                is_answered = self.engine.serves(tracked.command.deployment_id)
+                await asyncio.sleep(self.engine.chance.uniform(0.05, 0.3))
+                self.executor.handle(Probed(tracked.command.id, is_answered, "simulated"))
+                self.sync.look()
+
     async def _keep_synced(self) -> None:
         while True:
             pause_s = await self.sync.poll()
@@ -177,5 +187,3 @@ class Agent(Process):
             self.story.step()
             await asyncio.sleep(pause_s)
 
-
-READY = DeploymentPhase.READY

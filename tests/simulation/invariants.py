@@ -8,11 +8,13 @@ from control_plane.contracts.operations import FINAL, OperationKind, OperationSt
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations.machine import OPEN_COMMANDS, OPEN_OPERATIONS, CommandStatus
 from control_plane.topology.states import RAMPED, effective_weight
+from fleet_agent.core import TERMINAL
 from tests.simulation.database import Session
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+MOST_REPORTS = 6
 COMMAND_MOVES = {status: {status} | (set(CommandStatus) - {CommandStatus.ISSUED} if status in OPEN_COMMANDS else set())
                  for status in CommandStatus}
 
@@ -28,6 +30,8 @@ class Watcher:
         self._seqs: dict[str, int] = {}
         self._commands: dict[str, CommandStatus] = {}
         self._operations: dict[str, OperationState] = {}
+        self._unheard: dict[str, int] = {}
+        self._traffic: dict[str, TrafficState] = {}
         self._workers: dict[str, set[str]] = {}
 
     def look(self, session: Session) -> None:
@@ -55,6 +59,16 @@ class Watcher:
         self.story.require(row.epoch > epoch or row.boot_id == boot_id, "an epoch has one holder",
                            f"{fleet}: epoch {epoch} is of {boot_id} and of {row.boot_id}")
         self._epochs[fleet] = (row.epoch, row.boot_id)
+
+    def _fleet_view(self, fleet: str, row: Any, session: Session) -> None:
+        """An agent repeats each outcome until it is heard, so a few reports later it has been."""
+        told = self.world.agent_disks[fleet].commands
+        for command in self.tables.table("command").values():
+            if command.fleet_id != fleet or command.status not in OPEN_COMMANDS or told.get(command.id) not in TERMINAL:
+                continue
+            count = self._unheard[command.id] = self._unheard.get(command.id, 0) + 1
+            self.story.require(count < MOST_REPORTS, "every outcome of a command is heard",
+                               f"{fleet} ended {command.id} {count} reports ago, and it is {command.status.value}")
 
     def _fleet(self, fleet: str, row: Any, session: Session) -> None:
         self.story.require(row.generation >= self._generations.get(fleet, 0), "no generation falls", fleet)
@@ -91,8 +105,9 @@ class Watcher:
             self.story.reach("an operation was continued by the other replica")
 
     def _datacenter(self, place: str, row: Any, session: Session) -> None:
-        cause = str(row.changed_by)
-        if row.traffic_state is TrafficState.ACTIVE or not cause.startswith("operation:"):
+        cause, before = str(row.changed_by), self._traffic.get(place, TrafficState.ACTIVE)
+        self._traffic[place] = row.traffic_state
+        if before is not TrafficState.ACTIVE or row.traffic_state is before or not cause.startswith("operation:"):
             return
         operation = self.tables.table("operation").get(cause.removeprefix("operation:"))
         if operation is None or operation.forced:
@@ -154,7 +169,7 @@ def _unsettled_fleets(world: "World") -> Any:
             yield "every deployment is ready again", f"{row.id} is {row.phase}"
     for row in tables.table("command").values():
         told = world.agent_disks[row.fleet_id].commands.get(row.id)
-        if row.status in OPEN_COMMANDS and told in ("succeeded", "failed", "rejected", "expired"):
+        if row.status in OPEN_COMMANDS and told in TERMINAL:
             yield "every outcome of a command is heard", f"{row.fleet_id} ended {row.id}: {told}, and it is {row.status}"
 
 

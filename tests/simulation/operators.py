@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError
 
-from control_plane.contracts.operations import OF_A_DATACENTER, OperationKind, OperationRequest, RolloutOrder, ShiftOrder
+from control_plane.contracts.operations import (
+    OF_A_DATACENTER,
+    FreezeRequest,
+    OperationKind,
+    OperationRequest,
+    RolloutOrder,
+    ShiftOrder,
+    StepState,
+    UnfreezeRequest,
+)
 from control_plane.errors import Refusal
-from control_plane.operations import service
+from control_plane.operations import freezing, service, steering
 from control_plane.operations.machine import OPEN_OPERATIONS
 from control_plane.operations.playbooks import PLAYBOOKS
 from tests.simulation.database import Away
@@ -29,10 +38,9 @@ async def act(world: "World", number: int) -> None:
         if replica is None or not replica.alive:
             continue
         try:
-            if chance.random() < 0.2:
-                await _cancel(world, replica, chance, name)
-            else:
-                await _order(world, replica, chance, name)
+            lot = chance.random()
+            act_now = _steer if lot < 0.25 else _freeze if lot < 0.32 else _order
+            await act_now(world, replica, chance, name)
         except (Refusal, Away) as refusal:
             world.story.note(f"is told no: {refusal}"[:160], name)
             _note_refusal(world, refusal)
@@ -73,19 +81,39 @@ async def _order(world: "World", replica: Replica, chance: Random, name: str) ->
             raise outcome.refusal
 
 
-async def _cancel(world: "World", replica: Replica, chance: Random, name: str) -> None:
+async def _steer(world: "World", replica: Replica, chance: Random, name: str) -> None:
+    """Cancels, pauses, resumes or rolls back something that is under way."""
     under_way = sorted(row.id for row in world.tables.table("operation").values() if row.state in OPEN_OPERATIONS)
     if not under_way:
         return
     chosen = chance.choice(under_way)
     row = world.tables.table("operation")[chosen]
     running = [step.name for step in world.tables.table("operation_step").values()
-               if step.operation_id == chosen and step.state == "running"]
+               if step.operation_id == chosen and step.state is StepState.RUNNING]
+    verb = chance.choice(("cancel", "cancel", "pause", "resume", "resume", "rollback"))
+    world.story.note(f"asks {replica.name} to {verb} the {row.kind.value} of {row.subject}", name)
     async with replica.db.begin() as session:
-        await service.cancel(session, replica.key, chosen, name)
-    world.story.note(f"cancelled the {row.kind.value} of {row.subject}", name)
-    for step in running:
-        world.story.reach(f"{row.kind.value} cancelled in {step}")
+        if verb == "pause":
+            await steering.pause(session, chosen, name)
+        elif verb == "resume":
+            await steering.resume(session, chosen, name)
+        elif verb == "cancel":
+            await steering.cancel(session, replica.key, chosen, name)
+        else:
+            await steering.rollback(session, replica.key, chosen, name)
+    world.story.reach(f"an operator's {verb}")
+    for step in running if verb == "cancel" else ():
+        world.story.reach(f"{row.kind.value} cancelled in {step.value}")
+
+
+async def _freeze(world: "World", replica: Replica, chance: Random, name: str) -> None:
+    is_frozen = world.tables.table("automation")[True].frozen
+    world.story.note("ends the freeze" if is_frozen else "freezes automation", name)
+    async with replica.db.begin() as session:
+        if is_frozen:
+            await freezing.unfreeze(session, UnfreezeRequest(reason="simulated"), name)
+        else:
+            await freezing.freeze(session, FreezeRequest(reason="simulated", ttl_s=chance.choice((3.0, 20.0))), name)
 
 
 def _note_refusal(world: "World", refusal: Exception) -> None:

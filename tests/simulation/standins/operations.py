@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from control_plane.contracts.operations import OperationKind, OperationState
 from control_plane.operations import repository as operations
 from control_plane.operations.machine import OPEN_COMMANDS, OPEN_OPERATIONS
 from tests.simulation.database import Session
@@ -159,3 +160,19 @@ async def deployments(session: Session) -> Sequence[Any]:
 async def claims(session: Session, operation_id: str) -> Sequence[str]:
     await session.statement()
     return [row.resource for row in session.scan("operation_claim", anew=False) if row.operation_id == operation_id]
+
+
+@of(operations)
+async def newest_success(session: Session, kind: OperationKind, datacenter_id: str) -> Any:
+    await session.statement()
+    found = [row for row in session.scan("operation", anew=False) if row.kind is kind
+             and row.datacenter_id == datacenter_id and row.state is OperationState.SUCCEEDED]
+    return found[-1] if found else None
+
+
+@of(operations)
+async def postpone_commands(session: Session, operation_id: str, by: timedelta) -> None:
+    for row in await commands_of(session, operation_id, lock=True):
+        if row.status in OPEN_COMMANDS:
+            row.deadline_at += by
+    await session.flush()
