@@ -46,6 +46,7 @@ from edge_api.override.store import OrderStore
 from edge_api.quality.evidence import Evidence
 from edge_api.quality.minutes import Minutes
 from edge_api.routing.choose import Chooser
+from edge_api.routing.evacuation import Evacuator
 from edge_api.routing.health import Health
 from edge_api.routing.probes import Prober
 from edge_api.routing.retry import RetryBudget
@@ -82,6 +83,7 @@ class Edge:
     admission: AdmissionParts
     hot: HotPath
     prober: Prober
+    evacuator: Evacuator
     overrides: Overrides
 
     def problem(self) -> str:
@@ -176,7 +178,7 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
     return Edge(
         settings=settings, link=link, holder=holder, open_requests=open_requests, keyring=keyring, outbox=outbox,
         metrics=metrics, quality=quality, judge=judge, shipper=shipper, sync=sync, admission=admission, hot=hot,
-        prober=prober, overrides=overrides)
+        prober=prober, evacuator=Evacuator(holder, hot.open_at), overrides=overrides)
 
 
 def serve(edge: Edge) -> None:
@@ -203,7 +205,8 @@ async def living(edge: Edge) -> AsyncIterator[None]:
     tasks = {
         "follow": follow, "fsync": edge.outbox.run, "ship": edge.shipper.run,
         "save_keys": edge.keyring.run_save, "refresh_keys": edge.keyring.run_refresh,
-        "probe": edge.prober.run, "override": edge.overrides.run, "judge": edge.judge.run, **edge.admission.tasks(),
+        "probe": edge.prober.run, "evacuate": edge.evacuator.run,
+        "override": edge.overrides.run, "judge": edge.judge.run, **edge.admission.tasks(),
     }
     gc.freeze()  # what was made to start lives on: looking through it again and again finds nothing
     log.info("edge_started", host=settings.host, port=settings.port)

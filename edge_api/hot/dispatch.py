@@ -12,24 +12,25 @@ import asyncio
 
 import structlog
 
+from control_plane.contracts import ids
 from control_plane.contracts.deployment import EngineFacts
 from control_plane.contracts.keys import Principal
-from control_plane.contracts.usage import Attempt, Outcome
+from control_plane.contracts.usage import Outcome
 from edge_api import errors
-from edge_api.dialects.base import Upstream
 from edge_api.dialects.plain import PlainVoice
 from edge_api.errors import Refusal
 from edge_api.hot.answer import BadAnswer, read_answer
+from edge_api.hot.attempts import Attempts
 from edge_api.hot.client import CLIENT_GONE_STATUS, Client
 from edge_api.hot.failure import Failure, FailureKind, give_up, judge, may_go_elsewhere, unroutable
 from edge_api.hot.hotpath import HotPath
 from edge_api.hot.meter import StreamMeter
+from edge_api.hot.moving import Hold
 from edge_api.hot.relay import StreamRelay
 from edge_api.hot.request import Prepared
 from edge_api.hot.respond import generation_name
 from edge_api.hot.services import RouteNeed
 from edge_api.hot.settle import Journal
-from edge_api.hot.splice import salted
 from edge_api.hot.too_long import length_refusal, may_be_too_long
 from edge_api.hot.usage import NOTHING_DELIVERED, UNKNOWN
 from edge_api.hot.wire import Place, session_headers, trace_headers
@@ -37,10 +38,10 @@ from edge_api.resume.demand import watch_for
 from edge_api.resume.resumer import Break, Continuation
 from edge_api.routing.retry import backoff_s
 from edge_api.routing.table import NO_FACTS, Route, RoutedModel
-from edge_api.upstream.connection import Headers, UpstreamConnection
-from edge_api.upstream.pool import PoolFull
+from edge_api.upstream.connection import Headers
 
 MAX_ERROR_BYTES = 64 * 1024
+MOVE_PAUSE_S = 0.1
 EVENT_STREAM = b"text/event-stream"
 STRICT_SEED = b"x-meridian-strict-seed"
 LOST_MIDWAY = Refusal(errors.UPSTREAM_UNAVAILABLE, "the upstream datacenter was lost in the middle of the answer")
@@ -48,66 +49,19 @@ LOST_MIDWAY = Refusal(errors.UPSTREAM_UNAVAILABLE, "the upstream datacenter was 
 log = structlog.get_logger()
 
 
-class Dispatch:
+class Dispatch(Attempts):
     """Owns the attempts of one request, and its settlement. It is the sink of an answer until a stream begins."""
 
-    __slots__ = (
-        "_attempts",
-        "_body",
-        "_client",
-        "_connecting",
-        "_connection",
-        "_continuation",
-        "_datacenter_id",
-        "_delivered",
-        "_excluded",
-        "_failures",
-        "_headers",
-        "_hot",
-        "_journal",
-        "_model",
-        "_need",
-        "_pause",
-        "_place",
-        "_prepared",
-        "_relay",
-        "_resuming",
-        "_route",
-        "_salt",
-        "_services",
-        "_session",
-        "_session_lines",
-        "_size",
-        "_status",
-        "_was_refreshed",
-        "write",
-    )
+    __slots__ = ("_excluded", "_failures", "_journal", "_model", "_need", "_session", "write")
 
     def __init__(self, client: Client, hot: HotPath, principal: Principal, model: RoutedModel, prepared: Prepared,
                  session: str, need: RouteNeed, journal: Journal) -> None:
-        self._client, self._hot, self._model, self._prepared = client, hot, model, prepared
-        self._services = hot.services
+        super().__init__(client, hot, prepared, principal.cache_salt,
+                         session_headers(session, client.headers, principal.team_id))
         self.write = client.write
-        self._journal = journal
-        self._session, self._need, self._salt = session, need, principal.cache_salt
-        self._session_lines = session_headers(session, client.headers, principal.team_id)
-        self._attempts: list[Attempt] = []
+        self._model, self._session, self._need, self._journal = model, session, need, journal
         self._failures: list[Failure] = []
         self._excluded: frozenset[str] = frozenset()
-        self._place: Place | None = None
-        self._route: Route | None = None
-        self._datacenter_id = ""
-        self._connection: UpstreamConnection | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._pause: asyncio.TimerHandle | None = None
-        self._relay: StreamRelay | None = None
-        self._resuming: asyncio.Task[None] | None = None
-        self._continuation: Continuation | None = None
-        self._delivered = 0
-        self._was_refreshed = False
-        self._status, self._size = 0, 0
-        self._headers: Headers = {}
-        self._body: list[bytes] = []
 
     def begin(self) -> None:
         """Sends the request on its way.
@@ -131,8 +85,6 @@ class Dispatch:
         status = 200 if relay is not None else CLIENT_GONE_STATUS
         if relay is not None:
             relay.stop()
-        if self._resuming is not None:
-            self._resuming.cancel()
         self._leave_attempt(self._status)
         self._journal.settle(Outcome.CLIENT_GONE, counts, status, self._attempts)
         return status
@@ -146,15 +98,11 @@ class Dispatch:
         if self._relay is not None:
             self._relay.resume()
 
-    @property
-    def streams_from(self) -> str:
-        return self._datacenter_id if self._prepared.asked.streamed else ""
-
     def datacenter_lost(self) -> None:
         """The prober gave the datacenter up, whatever its connection says. Where nobody else can be reached its answer
         is waited for all the same: it may be slow, or this edge may be the one that is cut off."""
         connection, excluded = self._connection, self._excluded | {self._datacenter_id}
-        if not self._services.chooser.has_other(self._model, excluded, self._need):
+        if not self._services.chooser.has_other(self._offered(), excluded, self._need):
             return
         if connection is None:
             if self._connecting is not None:
@@ -164,6 +112,19 @@ class Dispatch:
         connection.abort()
         if sink is not None:
             sink.on_lost("the datacenter does not answer probes", True)
+
+    def evacuate(self) -> None:
+        """The datacenter lives and is to be left: the request goes on elsewhere if it can, and else ends where it is.
+        """
+        relay, route = self._relay, self._route
+        if self._connection is None or route is None or self._resuming is not None:
+            return
+        if relay is not None and relay.has_event:
+            self._resuming = asyncio.get_running_loop().create_task(self._hot.resumer.move(
+                self._broken(relay, route.engine), self, self._services.metrics.resumed))
+        elif (other := self.moves_to()) is not None:
+            self._leave_datacenter()
+            self._begin_again(other, ids.jitter(MOVE_PAUSE_S, share=1.0))
 
     # the sink of an answer's head and of a body that is no stream
 
@@ -273,15 +234,17 @@ class Dispatch:
 
     def _go_elsewhere(self) -> None:
         """Tries the request in another datacenter, or tells the client that none can serve it."""
-        relay = self._relay
         route = self._elsewhere() if may_go_elsewhere(self._failures) else None
         if route is None:
             self._end(give_up(self._failures, self._prepared.asked.upstream), Outcome.UPSTREAM_LOST)
             return
+        self._begin_again(route, backoff_s(len(self._failures)))
+
+    def _begin_again(self, route: Route, wait_s: float) -> None:
+        """Sends the request, of whose answer the client has nothing, to another datacenter."""
         self._services.metrics.retried()
-        if relay is not None:
-            relay.meter.go_on()
-        wait_s = backoff_s(len(self._failures))
+        if self._relay is not None:
+            self._relay.meter.go_on()
         if wait_s:
             self._pause = asyncio.get_running_loop().call_later(wait_s, self._try, route)
         else:
@@ -297,17 +260,28 @@ class Dispatch:
             self._journal.settle(outcome, relay.meter.lost_counts(), 200, self._attempts, "error")
             relay.fail(refused)
 
-    def _elsewhere(self, excluded: frozenset[str] | None = None) -> Route | None:
+    def _elsewhere(self, excluded: frozenset[str] | None = None, is_move: bool = False) -> Route | None:
         services, excluded = self._services, self._excluded if excluded is None else excluded
-        regions = self._need.regions
+        regions, model = self._need.regions, self._offered()
         is_left = any(r.weight > 0 and r.datacenter_id not in excluded and (regions is None or r.region in regions)
-                      for r in self._model.routes)
-        is_move = (self._failures[-1].kind is FailureKind.LOST
-                   and services.chooser.has_other(self._model, excluded, self._need))
-        if not is_left or len(self._attempts) >= services.limits.max_attempts or not (
+                      for r in model.routes)
+        is_move = is_move or (self._failures[-1].kind is FailureKind.LOST
+                              and services.chooser.has_other(model, excluded, self._need))
+        if not is_left or not self._has_attempts or not (
                 services.retries.allow_move() if is_move else services.retries.allow()):
             return None
-        return services.chooser.choose(self._model, self._session, excluded, self._need)
+        return services.chooser.choose(model, self._session, excluded, self._need)
+
+    def _offered(self) -> RoutedModel:
+        """The model as it is routed now: a stream may be older than what operators decided since. One that is offered
+        no more is routed as it was. Its price stays what it was at the start."""
+        table = self._services.table.current
+        return self._model if table is None else table.models.get(self._model.id, self._model)
+
+    @property
+    def _has_attempts(self) -> bool:
+        """Whether the request may be sent once more; one that is under way is an attempt already."""
+        return len(self._attempts) + (self._route is not None) < self._services.limits.max_attempts
 
     # a stream that broke once its client had something of it
 
@@ -316,23 +290,65 @@ class Dispatch:
         if not may_go_elsewhere(self._failures):
             self.not_resumed(self._failures[-1].kind)
             return
+        self._resuming = asyncio.get_running_loop().create_task(
+            self._hot.resumer.seek(self._broken(relay, engine), self, self._services.metrics.resumed))
+
+    def _broken(self, relay: StreamRelay, engine: EngineFacts) -> Break:
+        """The stream as it would be, if it broke now."""
         meter, asked = relay.meter, self._prepared.asked
-        broken = Break(
+        return Break(
             request_id=f"{self._client.request_id}.{self._client.attempt_number(len(self._attempts) + 1)}",
             sent=b"".join(self._prepared.pieces),
             upstream=asked.upstream, journal=meter.journal, usage=meter.usage, engine=engine,
             strict_seed=self._client.headers.get(STRICT_SEED) == b"1", salt=self._salt)
-        self._resuming = asyncio.get_running_loop().create_task(
-            self._hot.resumer.seek(broken, self, self._services.metrics.resumed))
 
     def resumes_in(self, refused: frozenset[str]) -> Route | None:
         """Where the stream may go on: where it has not been, else in any but the datacenter that broke it just now.
-        That one will do as well, if it said itself that it could not go on: a worker of its died."""
-        route = self._elsewhere(self._excluded | refused)
-        if route is None:
-            is_lost = self._failures[-1].kind is FailureKind.LOST
-            route = self._elsewhere(refused | {self._datacenter_id} if is_lost else refused)
-        return route
+        That one will do as well, if it said itself that it could not go on: a worker of its died; or once it is back.
+        """
+        for excluded in (self._excluded | refused, refused | {self._datacenter_id}, refused):
+            if self._services.chooser.has_other(self._offered(), excluded, self._need):
+                return self._elsewhere(excluded)
+        return None
+
+    def may_wait(self) -> bool:
+        """Whether a place may yet come back that the stream may go on in."""
+        regions = self._need.regions
+        return self._has_attempts and any(
+            route.weight > 0 and (regions is None or route.region in regions) for route in self._offered().routes)
+
+    def moves_to(self) -> Route | None:
+        """Where the request can go that is to leave its datacenter, which lives."""
+        excluded = self._excluded | {self._datacenter_id}
+        is_other = self._services.chooser.has_other(self._offered(), excluded, self._need)
+        return self._elsewhere(excluded, is_move=True) if is_other else None
+
+    def holds(self) -> Break | None:
+        """Keeps the stream where it is for a moment; null if it has ended, or begins elsewhere just now."""
+        relay, connection, route = self._relay, self._connection, self._route
+        if relay is None or route is None or connection is None or connection.sink is not relay:
+            return None
+        self._hold = Hold(connection, relay)
+        return self._broken(relay, route.engine)
+
+    def stays(self) -> None:
+        """The stream ends where it is."""
+        self._resuming, hold, self._hold = None, self._hold, None
+        if hold is not None:
+            hold.release()
+
+    def moves(self, continuation: Continuation, route: Route) -> None:
+        """The stream goes on elsewhere, from where it is held."""
+        self._resuming = None
+        self._leave_datacenter()
+        self.goes_on(continuation, route)
+
+    def _leave_datacenter(self) -> None:
+        self._leave_attempt(self._status)
+        self._excluded |= {self._datacenter_id}
+        self._forget_answer()
+        if self._relay is not None:
+            self._relay.detach()
 
     def goes_on(self, continuation: Continuation, route: Route) -> None:
         self._resuming, relay = None, self._relay
@@ -352,54 +368,7 @@ class Dispatch:
         self._services.metrics.not_resumed(reason)
         self._end(LOST_MIDWAY, Outcome.UPSTREAM_LOST)
 
-    # attempts
-
-    def _try(self, route: Route) -> None:
-        place = self._place = self._hot.place(route)
-        self._route, self._datacenter_id, self._was_refreshed = route, route.datacenter_id, False
-        self._pause = None
-        self._services.open_requests.enter(route.datacenter_id, route.deployment_id)
-        self._hot.enter(place.address, self)
-        connection = self._hot.pool.take(place.address)
-        if connection is not None:
-            self._send(connection, place)
-        else:
-            self._connect()
-
-    def _connect(self) -> None:
-        self._connecting = asyncio.get_running_loop().create_task(self._send_on_fresh())
-
-    async def _send_on_fresh(self) -> None:
-        place = self._place
-        if place is None:
-            return
-        try:
-            connection = await self._hot.pool.connect(place.address)
-            self._connecting = None
-            self._send(connection, place)
-        except OSError as error:
-            self._connecting = None
-            self._connection = None
-            self._attempt_failed(Failure(FailureKind.CROWDED if isinstance(error, PoolFull) else FailureKind.LOST))
-
-    def _send(self, connection: UpstreamConnection, place: Place) -> None:
-        self._connection = connection
-        self._hot.first_byte.start(self, self._first_byte_is_late)
-        pieces, length = self._prepared.pieces, self._prepared.length
-        if self._continuation is not None:
-            pieces, length = [self._continuation.body], len(self._continuation.body)
-        if self._salt and self._route is not None and self._route.engine.is_salt_aware:
-            pieces = salted(pieces, self._salt)
-            length = sum(map(len, pieces))
-        connection.send(self._head(place, length), pieces, length, self)
-
-    def _head(self, place: Place, length: int) -> bytes:
-        """The whole request head."""
-        asked = self._prepared.asked
-        return (b"%bx-request-id: %b.%d\r\n%b%bcontent-length: %d\r\n\r\n"
-                % (place.heads[asked.upstream, asked.streamed], str(self._client.request_id).encode(),
-                   self._client.attempt_number(len(self._attempts) + 1), self._session_lines,
-                   trace_headers(self._client.headers, self._client.request_id), length))
+    # what is accepted
 
     def _begin_stream(self) -> StreamRelay:
         """The datacenter accepted the request: its client gets the answer's head now."""
@@ -430,47 +399,3 @@ class Dispatch:
                              answer.cost, answer.calls)
         self._client.answer(self._place.named if self._place else b"", told)
         self._client.finish(200)
-
-    def _first_byte_is_late(self) -> None:
-        if self._connection is not None:
-            self._attempt_failed(Failure(FailureKind.SLOW, self._status))
-
-    def _note_failure(self, failure: Failure) -> None:
-        self._services.metrics.upstream_failed(self._datacenter_id, failure.kind)
-        chooser, route = self._services.chooser, self._route
-        if failure.kind is FailureKind.LOST:
-            chooser.failed(self._datacenter_id)
-        elif route is None:
-            return
-        elif failure.kind is FailureKind.OVERLOADED:
-            chooser.overloaded(route, failure.retry_after_s)
-        elif failure.counts_against_datacenter and self._prepared.asked.upstream is not Upstream.EMBEDDINGS:
-            chooser.erred(route)  # that a model makes no embeddings is no fault of its datacenter
-
-    def _leave_attempt(self, status: int, failed: bool = False) -> None:
-        """Whatever became of it, the attempt is over: its connection, its wait and its place in the count are free."""
-        self._hot.first_byte.stop(self)
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
-        if self._connection is not None:
-            self._connection.abandon(self)
-            if self._relay is not None:  # until the next datacenter has accepted it, its sink is not the relay yet
-                self._connection.abandon(self._relay)
-            self._connection = None
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-        route, self._route = self._route, None
-        if route is None or self._place is None:
-            return  # it waits between two attempts
-        if self._continuation is not None:
-            self._continuation.leave()
-            self._continuation = None
-        self._services.open_requests.leave(route.datacenter_id, route.deployment_id)
-        self._hot.leave(self._place.address, self)
-        self._attempts.append(Attempt(self._datacenter_id, status, self._delivered, failed))
-
-    def _forget_answer(self) -> None:
-        self._status, self._size, self._headers = 0, 0, {}
-        self._body.clear()

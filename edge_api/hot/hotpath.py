@@ -2,7 +2,7 @@
 
 import ssl
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -32,6 +32,10 @@ class Attempting(Protocol):
 
     def datacenter_lost(self) -> None: ...
 
+    def evacuate(self) -> None:
+        """Its datacenter lives and is to be left."""
+        ...
+
 
 class HotPath:
     """Owns the upstream connections, the waits of all requests and clients, the places of streams that go on elsewhere,
@@ -45,7 +49,7 @@ class HotPath:
         self.pool = UpstreamPool(PoolLimits(
             connect_timeout_s=limits.connect_timeout_s, idle_s=limits.pool_idle_s, max_idle=limits.pool_max_idle,
             max_open=limits.pool_max_open), services.clock, tls)
-        self.resumer = Resumer(self.pool)
+        self.resumer = Resumer(self.pool, place_wait_s=limits.resume_wait_s)
         self.bodies = Bodies()
         self.first_byte = Deadlines(limits.first_byte_timeout_s)
         self.head_arrival = Deadlines(limits.header_timeout_s)
@@ -81,11 +85,15 @@ class HotPath:
 
     def lost(self, address: Address) -> None:
         """The frontend is lost, as far as this edge can see: what waits for it goes on elsewhere."""
-        waiting = list(self._attempting.get(address, ()))
+        waiting = self.open_at(address)
         log.warning("datacenter_lost", host=address[0], port=address[1], open_requests=len(waiting))
         self.pool.forget(address)
         for attempting in waiting:
             attempting.datacenter_lost()
+
+    def open_at(self, address: Address) -> Sequence[Attempting]:
+        """What waits for this frontend now."""
+        return list(self._attempting.get(address, ()))
 
     def open_streams(self) -> dict[str, int]:
         """How many streams are open in each datacenter. It is asked for every few seconds: who counts as requests come

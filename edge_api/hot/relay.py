@@ -83,6 +83,10 @@ class StreamRelay:
         if self.is_paused:
             connection.pause()
 
+    def detach(self) -> None:
+        """Leaves its datacenter, which has not ended the stream; `attach` follows."""
+        self._leave_connection()
+
     @property
     def has_event(self) -> bool:
         """Whether the client has an event of the stream."""

@@ -231,6 +231,7 @@ class Limits:
     `client_stall_timeout_s` how long a client may leave its answer unread; `leaving_arrival_s` how long a request may
     still arrive once the edge ends. `first_byte_timeout_s` is how long a datacenter may be silent before its answer
     begins, `idle_timeout_s` between two pieces of it; `pool_idle_s` how long its connection is kept without use.
+    `resume_wait_s` is how long a stream that broke waits for a datacenter that can be reached.
     """
 
     max_body_bytes: int = 32 * MEBIBYTE
@@ -251,6 +252,7 @@ class Limits:
     idle_timeout_s: float = 120.0
     client_stall_timeout_s: float = 120.0
     linger_s: float = 5.0
+    resume_wait_s: float = 15.0
     pool_idle_s: float = 55.0
     pool_max_idle: int = 512
     pool_max_open: int = 20_000

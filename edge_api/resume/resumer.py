@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from control_plane.contracts.deployment import EngineFacts
+from control_plane.contracts.ids import jitter
 from edge_api.dialects.base import Upstream
 from edge_api.hot.splice import salted
 from edge_api.resume import arguments, demand, eligibility, grammar, plan, stitch
@@ -27,6 +28,10 @@ AT_ONCE = 32
 MAX_WAITING = 2_000
 WAIT_S = 20.0
 PAUSE_S = 0.1
+LOOK_S = 0.25
+FORGIVEN_AFTER_S = 1.0
+"""A stream that waits for a datacenter looks for one that often, and again at one that did not answer after that long.
+"""
 PROMPT_DEADLINE_S = 10.0
 GRAMMAR_DEADLINE_S = 5.0
 ANYWHERE_ELSE = frozenset({Verdict.OTHER_ENGINE, Verdict.NO_GRAMMAR})
@@ -102,16 +107,37 @@ class Seeker(Protocol):
 
     def goes_on(self, continuation: Continuation, route: Route) -> None: ...
 
+    def may_wait(self) -> bool:
+        """Whether a datacenter to try may come back."""
+        ...
+
     def not_resumed(self, reason: str) -> None:
         """`reason` is a word for metrics."""
         ...
 
 
-class Resumer:
-    """Owns the places in each datacenter. One for each edge process."""
+class Mover(Protocol):
+    """Whose stream leaves a datacenter that lives. One of `moves` and `stays` comes, unless the search is cancelled."""
 
-    def __init__(self, pool: UpstreamPool, spread: Spread | None = None) -> None:
-        self._pool = pool
+    def moves_to(self) -> Route | None:
+        """Where it can go, if anywhere."""
+        ...
+
+    def holds(self) -> Break | None:
+        """Keeps the stream where it is until `moves` or `stays`; null if it cannot be kept."""
+        ...
+
+    def moves(self, continuation: Continuation, route: Route) -> None: ...
+
+    def stays(self) -> None: ...
+
+
+class Resumer:
+    """Owns the places in each datacenter. One for each edge process. A stream that broke while no datacenter could be
+    reached waits for one, for `place_wait_s` at most."""
+
+    def __init__(self, pool: UpstreamPool, spread: Spread | None = None, place_wait_s: float = 0.0) -> None:
+        self._pool, self._place_wait_s = pool, place_wait_s
         self._spread = spread or Spread(AT_ONCE, MAX_WAITING, WAIT_S, PAUSE_S)
 
     async def seek(self, broken: Break, seeker: Seeker, resumed: Callable[[float], None]) -> None:
@@ -120,7 +146,7 @@ class Resumer:
         loop = asyncio.get_running_loop()
         broke_at_s = loop.time()
         try:
-            continuation, route = await self.find(broken, seeker.resumes_in)
+            continuation, route = await self.find(broken, seeker.resumes_in, seeker.may_wait)
             continuation.when_begun(lambda: resumed(loop.time() - broke_at_s))
             seeker.goes_on(continuation, route)
         except NotResumed as error:
@@ -129,30 +155,86 @@ class Resumer:
             log.exception("resume_failed", request=broken.request_id)
             seeker.not_resumed("fault")
 
-    async def find(self, broken: Break, choose: Callable[[frozenset[str]], Route | None]) -> tuple[Continuation, Route]:
-        """Where and how the stream goes on. `choose` gives a datacenter other than those that have just said no; none
-        ends the search.
+    async def find(self, broken: Break, choose: Callable[[frozenset[str]], Route | None],
+                   may_wait: Callable[[], bool] = lambda: False) -> tuple[Continuation, Route]:
+        """Where and how the stream goes on. `choose` gives a datacenter other than those that have just said no. When
+        it gives none, one may come back for as long as `may_wait` says so.
 
         Raises:
             NotResumed: nowhere.
         """
         refused: frozenset[str] = frozenset()
-        reason = "no_datacenter"
-        while (route := choose(refused)) is not None:
+        reason, time_s = "no_datacenter", asyncio.get_running_loop().time
+        until_s = time_s() + self._place_wait_s
+        forgiven_s, is_fit = 0.0, False
+        while True:
+            route = choose(refused)
+            if route is None:
+                is_fit = is_fit or self._goes_on(broken, broken.engine)
+                if not is_fit or reason in ANYWHERE_ELSE or time_s() >= until_s or not may_wait():
+                    raise NotResumed(reason, elsewhere=False)
+                await asyncio.sleep(jitter(LOOK_S))
+                if time_s() >= forgiven_s:
+                    refused = frozenset()
+                continue
             try:
                 return await self.go_on(broken, route), route
             except NotResumed as error:
                 if not error.elsewhere:
                     raise
                 refused, reason = refused | {route.datacenter_id}, error.reason
-        raise NotResumed(reason, elsewhere=False)
+                forgiven_s = time_s() + FORGIVEN_AFTER_S
 
-    async def go_on(self, broken: Break, route: Route) -> Continuation:
-        """How the stream goes on in that datacenter. Its journal is at the seam then.
+    async def move(self, broken: Break, mover: Mover, resumed: Callable[[float], None]) -> None:
+        """Takes a living stream elsewhere, or leaves it where it is. It is read on until there is a place for it, and
+        held only while its continuation is written."""
+        loop, route = asyncio.get_running_loop(), mover.moves_to()
+        try:
+            if route is None or not self._goes_on(broken, route.engine, is_done=False):
+                mover.stays()
+                return
+            slot = await self._spread.enter(route.datacenter_id)
+            held_s, held = loop.time(), mover.holds()
+            if held is None:
+                slot.leave()
+                mover.stays()
+                return
+            continuation = await self.go_on(held, route, slot)
+        except (NotResumed, NoPlace) as error:
+            log.info("stream_stays", request=broken.request_id, reason=str(error))
+            mover.stays()
+        except Exception:  # a fault of ours must not end a stream that could still finish
+            log.exception("move_failed", request=broken.request_id)
+            mover.stays()
+        else:
+            continuation.when_begun(lambda: resumed(loop.time() - held_s))
+            mover.moves(continuation, route)
+
+    def _goes_on(self, broken: Break, there: EngineFacts, is_done: bool = True) -> bool:
+        """Whether the stream, as it is now, could go on in such an engine; `is_done`: or is all but done."""
+        try:
+            asked = demand.read(broken.sent)
+            seam = broken.journal.seam(broken.engine.reasoning, asked.stops)
+        except (Unreadable, msgspec.DecodeError):
+            return False
+        verdict = eligibility.judge(asked, seam, broken.engine, there, broken.strict_seed)
+        return verdict in eligibility.GOES_ON and (is_done or verdict is not Verdict.COMPLETE)
+
+    async def go_on(self, broken: Break, route: Route, slot: Slot | None = None) -> Continuation:
+        """How the stream goes on in that datacenter. Its journal is at the seam then. Without a `slot` it waits for
+        one; one that it has is left where it is of no use.
 
         Raises:
             NotResumed: it does not.
         """
+        try:
+            return await self._go_on(broken, route, slot)
+        except BaseException:  # whoever is cancelled must not keep the place
+            if slot is not None:
+                slot.leave()
+            raise
+
+    async def _go_on(self, broken: Break, route: Route, slot: Slot | None) -> Continuation:
         try:
             asked = demand.read(broken.sent)
             seam = broken.journal.seam(broken.engine.reasoning, asked.stops)
@@ -160,8 +242,8 @@ class Resumer:
             if verdict not in eligibility.GOES_ON or seam is None:
                 raise NotResumed(verdict, verdict in ANYWHERE_ELSE)
             if verdict is Verdict.COMPLETE:
-                return self._complete(broken, seam)
-            return await self._continue(broken, route, asked, seam, verdict)
+                return self._complete(broken, seam, slot)
+            return await self._continue(broken, route, asked, seam, verdict, slot)
         except (Unreadable, msgspec.DecodeError):
             raise NotResumed(Verdict.UNREADABLE, elsewhere=False) from None
         except grammar.NoGrammar as error:
@@ -173,13 +255,16 @@ class Resumer:
         except NoPlace:
             raise NotResumed("no_place", elsewhere=True) from None
 
-    def _complete(self, broken: Break, seam: Seam) -> Continuation:
+    def _complete(self, broken: Break, seam: Seam, slot: Slot | None) -> Continuation:
         first = broken.journal.last
+        if slot is not None:
+            slot.leave()
         broken.journal.go_on(seam)
         return Continuation(b"", seam.tokens, events=stitch.closing(first, broken.usage, seam.tokens))
 
-    async def _continue(self, broken: Break, route: Route, asked: Demand, seam: Seam, verdict: Verdict) -> Continuation:
-        slot = await self._spread.enter(route.datacenter_id)
+    async def _continue(self, broken: Break, route: Route, asked: Demand, seam: Seam, verdict: Verdict,
+                        slot: Slot | None) -> Continuation:
+        slot = slot or await self._spread.enter(route.datacenter_id)
         try:
             body = broken.sent
             if verdict is not Verdict.RESEND:

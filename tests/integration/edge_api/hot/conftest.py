@@ -39,7 +39,7 @@ HOME, OTHER = "us-east-1", "eu-north-1"
 LIMITS = Limits(
     max_body_bytes=1 << 20, header_timeout_s=1.0, body_pause_s=1.0, connect_timeout_s=1.0, first_byte_timeout_s=1.0,
     idle_timeout_s=0.6, client_stall_timeout_s=0.6, linger_s=0.5,
-    leaving_arrival_s=0.5)
+    leaving_arrival_s=0.5, resume_wait_s=2.5)
 
 
 @dataclass

@@ -147,12 +147,48 @@ async def test_a_stream_goes_on_in_the_only_datacenter_if_that_said_that_it_brok
     assert [attempt.datacenter_id for attempt in (await edge.record()).attempts] == [HOME, HOME]
 
 
-async def test_a_stream_has_nowhere_to_go_from_the_only_datacenter(
-        edge: EdgeUnderTest, home: Datacenter) -> None:
+async def test_a_stream_waits_for_the_only_datacenter_to_come_back(edge: EdgeUnderTest, home: Datacenter) -> None:
     edge.holder.take(snapshot(version=9, weights={HOME: 1}, ports=edge.ports, engine=FACTS))
     home.script = Engine(WORDS, cut_after=2)
+    assert reads((await edge.client.ask(**GREEDY)).events)["content"] == "The cat 漢 sat é on it."
+    assert (await edge.record()).attempts == [Attempt(HOME, 200, failed=True), Attempt(HOME, 200, 2)]
+
+
+async def test_a_stream_waits_for_one_of_two_datacenters_that_died_within_a_second(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    async def dies(call: Upcall) -> None:
+        call.reset()
+        await other.close()
+
+    route(edge)
+    home.script, other.script = Engine(WORDS, cut_after=2), dies
+    asking, begun_s = asyncio.create_task(edge.client.ask(**GREEDY)), asyncio.get_running_loop().time()
+    assert reads((await asking).events)["content"] == "The cat 漢 sat é on it."
+    assert asyncio.get_running_loop().time() - begun_s >= 0.9
+    assert [attempt.datacenter_id for attempt in (await edge.record()).attempts] == [HOME, HOME]
+
+
+async def test_a_stream_does_not_wait_for_ever(edge: EdgeUnderTest, home: Datacenter) -> None:
+    async def dies(call: Upcall) -> None:
+        call.reset()
+        await home.close()
+
+    edge.holder.take(snapshot(version=9, weights={HOME: 1}, ports=edge.ports, engine=FACTS))
+    home.script = Engine(WORDS, cut_after=2, cut=dies)
+    assert (await edge.client.ask(**GREEDY)).events[-1]["error"]["metadata"]["retryable"] is True
+    assert sum(resumes(edge, reason) for reason in ("no_datacenter", "no_answer")) == 1
+
+
+async def test_a_stream_whose_model_nobody_serves_any_more_does_not_wait(
+        edge: EdgeUnderTest, home: Datacenter) -> None:
+    async def drained(call: Upcall) -> None:
+        edge.route_to(us_east_1=0)
+        call.reset()
+
+    edge.holder.take(snapshot(version=9, weights={HOME: 1}, ports=edge.ports, engine=FACTS))
+    home.script, begun_s = Engine(WORDS, cut_after=2, cut=drained), asyncio.get_running_loop().time()
     assert "error" in (await edge.client.ask(**GREEDY)).events[-1]
-    assert resumes(edge, "no_datacenter") == 1
+    assert asyncio.get_running_loop().time() - begun_s < 1
 
 
 async def test_an_event_that_was_cut_in_half_never_reaches_the_client(
@@ -269,8 +305,12 @@ async def test_a_client_that_leaves_before_its_continuation_begins_ends_that(
 
 async def test_a_datacenter_that_does_not_go_on_costs_the_client_one_error(
         edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    async def dies(call: Upcall) -> None:
+        home.script = refuses(400)
+        call.reset()
+
     route(edge)
-    home.script, other.script = Engine(WORDS, cut_after=2), refuses(400)
+    home.script, other.script = Engine(WORDS, cut_after=2, cut=dies), refuses(400)
     answer = await edge.client.ask(**GREEDY)
     assert answer.events[-1]["error"]["code"] == "upstream_unavailable"
     assert resumes(edge, "no_answer") == 1
