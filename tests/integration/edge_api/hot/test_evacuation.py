@@ -1,4 +1,4 @@
-"""A datacenter that is evacuated while it lives: what can go on elsewhere does, and nothing that could finish breaks."""
+"""A datacenter that is evacuated while it lives: what can go on elsewhere does, nothing that could finish breaks."""
 
 import asyncio
 from collections.abc import AsyncIterator
