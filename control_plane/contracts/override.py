@@ -70,7 +70,7 @@ class SignedOverride(Sealed):
         return self.opened(PURPOSE, Override, keys)
 
 
-class OverrideState(StrEnum):
+class OverrideStanding(StrEnum):
     """What an order is at an edge now. `suspended`: it would leave a model without any datacenter, so the snapshot
     counts. `unproved`: the snapshot in use does not know its key, or no more. The last two are over."""
 
@@ -108,7 +108,7 @@ class OverrideView(Wire):
     id: str
     action: OverrideAction
     datacenter: str
-    state: OverrideState
+    state: OverrideStanding
     reason: str
     key_id: str
     key_name: str | None

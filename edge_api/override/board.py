@@ -21,7 +21,7 @@ from control_plane.contracts.override import (
     OverrideAnswer,
     OverrideOutcome,
     OverrideReport,
-    OverrideState,
+    OverrideStanding,
     OverrideView,
     SignedOverride,
 )
@@ -116,7 +116,7 @@ class Overrides:
         """What to tell the control plane: what it does not have yet, and what counts now."""
         return [OverrideReport(signed=held.signed, view=view) for held, view in zip(
                     self._held, self.views(), strict=True)
-                if not held.is_reported or view.state not in (OverrideState.LIFTED, OverrideState.EXPIRED)]
+                if not held.is_reported or view.state not in (OverrideStanding.LIFTED, OverrideStanding.EXPIRED)]
 
     async def reported(self, order_ids: Iterable[str]) -> None:
         """The control plane has these; those of them that are over are forgotten.
@@ -162,7 +162,7 @@ class Overrides:
             return []
         keys, orders = _keys(snapshot), [held.order for held in self._held]
         return [held.order.id for held in self._held if held.order.action is OverrideAction.DRAIN
-                and self._state(held, orders, keys) in (OverrideState.IN_FORCE, OverrideState.SUSPENDED)]
+                and self._state(held, orders, keys) in (OverrideStanding.IN_FORCE, OverrideStanding.SUSPENDED)]
 
     def _judged(self, signed: SignedOverride) -> tuple[OverrideOutcome, str, Override | None]:
         snapshot, name = self._holder.snapshot, self._name()
@@ -178,14 +178,14 @@ class Overrides:
                                  self._clock.time_s())
         return outcome, message, order
 
-    def _state(self, held: Held, orders: list[Override], keys: dict[str, tuple[VerifyKey, str]]) -> OverrideState:
+    def _state(self, held: Held, orders: list[Override], keys: dict[str, tuple[VerifyKey, str]]) -> OverrideStanding:
         if self._clock.monotonic_s() >= held.ends_s or self._clock.time_s() >= held.order.expires_at_s:
-            return OverrideState.EXPIRED
+            return OverrideStanding.EXPIRED
         if held.order.action is OverrideAction.DRAIN and is_lifted(held.order, orders):
-            return OverrideState.LIFTED
+            return OverrideStanding.LIFTED
         if not self._is_proved(held, keys):
-            return OverrideState.UNPROVED
-        return OverrideState.SUSPENDED if held.order.id in self._suspended else OverrideState.IN_FORCE
+            return OverrideStanding.UNPROVED
+        return OverrideStanding.SUSPENDED if held.order.id in self._suspended else OverrideStanding.IN_FORCE
 
     def _is_proved(self, held: Held, keys: dict[str, tuple[VerifyKey, str]]) -> bool:
         """Whether the snapshot's keys prove the order. Each is checked once: a key's id is the digest of the key."""

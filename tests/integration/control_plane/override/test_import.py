@@ -7,7 +7,7 @@ import pytest
 
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
 from control_plane.contracts.enrolment import IdentityKind
-from control_plane.contracts.override import OverrideAction, OverrideReport, OverrideState, OverrideView, SignedOverride
+from control_plane.contracts.override import OverrideAction, OverrideReport, OverrideStanding, OverrideView, SignedOverride
 from control_plane.contracts.signing import SigningKey
 from tests.integration.control_plane.replica import Peer, Replica
 from tests.unit.edge_api.override.orders import EAST, order
@@ -25,7 +25,7 @@ async def register(replica: Replica, key: SigningKey) -> dict[str, str]:
     return headers
 
 
-def report(key: SigningKey, state: OverrideState = OverrideState.IN_FORCE, **changes: Any) -> OverrideReport:
+def report(key: SigningKey, state: OverrideStanding = OverrideStanding.IN_FORCE, **changes: Any) -> OverrideReport:
     told = order(**changes)
     return OverrideReport(signed=SignedOverride.seal(told, key), view=OverrideView(
         id=told.id, action=told.action, datacenter=told.datacenter, state=state, reason=told.reason,
@@ -62,7 +62,7 @@ async def test_an_order_becomes_one_event_whichever_edge_reports_it_and_how_ofte
 async def test_a_lift_is_an_event_of_its_own(replica: Replica, key: SigningKey) -> None:
     headers = await register(replica, key)
     edge = await replica.enrolled(IdentityKind.EDGE)
-    await sync(replica, edge, report(key, OverrideState.LIFTED),
+    await sync(replica, edge, report(key, OverrideStanding.LIFTED),
                report(key, order_id="ovr_2", action=OverrideAction.LIFT))
     assert {event["action"] for event in await audited(replica, headers)} == {"override.drain", "override.lift"}
 
@@ -70,7 +70,7 @@ async def test_a_lift_is_an_event_of_its_own(replica: Replica, key: SigningKey) 
 async def test_an_order_of_a_key_that_was_revoked_since_is_still_proved(replica: Replica, key: SigningKey) -> None:
     headers = await register(replica, key)
     await replica.client.delete(f"/operator/v1/operator-keys/{key.public.key_id}", headers=headers)
-    await sync(replica, await replica.enrolled(IdentityKind.EDGE), report(key, OverrideState.UNPROVED))
+    await sync(replica, await replica.enrolled(IdentityKind.EDGE), report(key, OverrideStanding.UNPROVED))
     (event,) = await audited(replica, headers)
     assert event["after"]["proved"] is True
 
@@ -96,7 +96,7 @@ async def test_a_view_that_says_otherwise_than_the_signed_order_counts_for_nothi
 async def test_status_shows_where_edges_are_and_what_they_were_told(replica: Replica, key: SigningKey) -> None:
     headers = await register(replica, key)
     edge = await replica.enrolled(IdentityKind.EDGE)
-    await sync(replica, edge, report(key), report(key, OverrideState.EXPIRED, order_id="ovr_2"))
+    await sync(replica, edge, report(key), report(key, OverrideStanding.EXPIRED, order_id="ovr_2"))
     (status,) = (await replica.client.get("/operator/v1/status", headers=headers)).json()["edges"]
     assert status["url"] == "http://10.0.0.1:8700"
     assert [(told["id"], told["datacenter"]) for told in status["overrides"]] == [("ovr_1", EAST)]

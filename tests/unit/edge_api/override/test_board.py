@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from control_plane.contracts.clock import ManualClock
-from control_plane.contracts.override import OverrideOutcome, OverrideState, SignedOverride
+from control_plane.contracts.override import OverrideOutcome, OverrideStanding, SignedOverride
 from control_plane.contracts.signing import SigningKey
 from edge_api.override.board import Overrides
 from edge_api.override.store import OrderStore
@@ -40,7 +40,7 @@ class Edge:
         if self.overrides._counting != self.overrides._in_time(self.holder.snapshot):
             self.holder.rebuild()
 
-    def states(self) -> list[OverrideState]:
+    def states(self) -> list[OverrideStanding]:
         return [view.state for view in self.overrides.views()]
 
     @property
@@ -70,7 +70,7 @@ async def test_it_ends_by_itself(edge: Edge) -> None:
     await edge.give(ttl_s=60.0)
     edge.clock.advance(60)
     edge.tick()
-    assert (edge.weights[EAST], edge.states()) == (100, [OverrideState.EXPIRED])
+    assert (edge.weights[EAST], edge.states()) == (100, [OverrideStanding.EXPIRED])
 
 
 async def test_a_wall_clock_that_is_set_back_does_not_prolong_it(edge: Edge) -> None:
@@ -111,7 +111,7 @@ async def test_a_lift_gives_the_datacenter_back(edge: Edge) -> None:
     await edge.give()
     edge.clock.advance(1)
     assert await edge.lift() is OverrideOutcome.TAKEN
-    assert (edge.weights[EAST], edge.states()) == (100, [OverrideState.LIFTED, OverrideState.IN_FORCE])
+    assert (edge.weights[EAST], edge.states()) == (100, [OverrideStanding.LIFTED, OverrideStanding.IN_FORCE])
 
 
 async def test_an_order_by_a_stranger_is_not_believed(edge: Edge) -> None:
@@ -135,7 +135,7 @@ async def test_a_signature_for_another_purpose_is_not_believed(edge: Edge) -> No
 async def test_a_key_that_is_revoked_takes_its_orders_with_it(edge: Edge) -> None:
     await edge.give()
     edge.holder.take(known_to(None, version=2))
-    assert (edge.weights[EAST], edge.states()) == (100, [OverrideState.UNPROVED])
+    assert (edge.weights[EAST], edge.states()) == (100, [OverrideStanding.UNPROVED])
 
 
 async def test_orders_on_a_disk_that_somebody_changed_are_not_obeyed(edge: Edge, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_orders_on_a_disk_that_somebody_changed_are_not_obeyed(edge: Edge,
     path = tmp_path / "overrides.json"
     path.write_text(path.read_text().replace(EAST, NORTH))
     edge.restart()
-    assert (edge.weights, edge.states()) == ({EAST: 100, NORTH: 100}, [OverrideState.UNPROVED])
+    assert (edge.weights, edge.states()) == ({EAST: 100, NORTH: 100}, [OverrideStanding.UNPROVED])
 
 
 async def test_a_damaged_file_is_no_order(edge: Edge, tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ async def test_a_damaged_file_is_no_order(edge: Edge, tmp_path: Path) -> None:
 async def test_an_order_that_the_next_snapshot_makes_the_last_one_is_suspended_and_comes_back(edge: Edge) -> None:
     await edge.give()
     edge.holder.take(known_to(edge.key, {EAST: 100, NORTH: 0}, version=2))
-    assert (edge.weights[EAST], edge.states()) == (100, [OverrideState.SUSPENDED])
+    assert (edge.weights[EAST], edge.states()) == (100, [OverrideStanding.SUSPENDED])
     edge.holder.take(known_to(edge.key, version=3))
-    assert (edge.weights[EAST], edge.states()) == (0, [OverrideState.IN_FORCE])
+    assert (edge.weights[EAST], edge.states()) == (0, [OverrideStanding.IN_FORCE])
 
 
 async def test_an_edge_without_a_snapshot_is_not_ready(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_an_order_that_cannot_be_kept_is_not_obeyed(edge: Edge, tmp_path: 
 async def test_what_is_in_force_is_reported_as_long_as_it_is(edge: Edge) -> None:
     await edge.give(ttl_s=60.0)
     await edge.overrides.reported(["ovr_1"])
-    assert [report.view.state for report in edge.overrides.reports()] == [OverrideState.IN_FORCE]
+    assert [report.view.state for report in edge.overrides.reports()] == [OverrideStanding.IN_FORCE]
     edge.clock.advance(60)
     assert edge.overrides.reports() == []
 
@@ -186,7 +186,7 @@ async def test_what_ended_unreported_is_reported_and_then_forgotten(edge: Edge) 
     await edge.give(ttl_s=60.0)
     edge.clock.advance(61)
     edge.restart()
-    assert [report.view.state for report in edge.overrides.reports()] == [OverrideState.EXPIRED]
+    assert [report.view.state for report in edge.overrides.reports()] == [OverrideStanding.EXPIRED]
     await edge.overrides.reported(["ovr_1"])
     edge.restart()
     assert edge.overrides.views() == []
