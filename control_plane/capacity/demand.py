@@ -48,7 +48,7 @@ class Forecast:
 class PoolDemand:
     """What a pool is asked for, in requests. `now` is the median of the last five minutes and `peak` the highest of
     the last thirty; `kv_usage` and `kv_peak` are the same of the fullest cache. Null: nobody knows. `coverage` is the
-    share of the last ten minutes of which there are samples."""
+    share of the minutes that a signal must hold, ten, of which there are samples."""
 
     now: float | None
     peak: float | None
@@ -77,13 +77,14 @@ def forecast(today: Day, earlier: Sequence[Day]) -> Forecast | None:
     return Forecast(median(soon), max(later[1 if len(later) > 2 else 0], median(soon)))
 
 
-def observed(minutes: Sequence[float | None], kv_usage: Sequence[float | None],
-             expected: Forecast | None) -> PoolDemand:
-    """The demand of a pool from its last minutes, the newest last; null is a minute without a sample."""
+def observed(minutes: Sequence[float | None], kv_usage: Sequence[float | None], expected: Forecast | None,
+             covered_minutes: int = COVERED_MINUTES) -> PoolDemand:
+    """The demand of a pool from its last minutes, the newest last; null is a minute without a sample. Coverage is of
+    the last `covered_minutes`."""
     return PoolDemand(
         now=_median(minutes[-RECENT_MINUTES:]), peak=_highest(minutes[-PEAK_MINUTES:]),
         kv_usage=_median(kv_usage[-RECENT_MINUTES:]), kv_peak=_highest(kv_usage[-PEAK_MINUTES:]),
-        coverage=sum(one is not None for one in minutes[-COVERED_MINUTES:]) / COVERED_MINUTES, forecast=expected)
+        coverage=sum(one is not None for one in minutes[-covered_minutes:]) / covered_minutes, forecast=expected)
 
 
 def _mean_before(day: Day) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.capacity import repository, reservations
-from control_plane.capacity.demand import DAYS, PEAK_MINUTES, Day, PoolDemand, Slot, forecast, observed
+from control_plane.capacity.demand import COVERED_MINUTES, DAYS, PEAK_MINUTES, Day, PoolDemand, Slot, forecast, observed
 from control_plane.capacity.hysteresis import Direction, PastMove, PoolKey, Signal, Signals
 from control_plane.capacity.models import CapacityPlanner
 from control_plane.capacity.observed import Fleet, Observed, Pool
@@ -35,8 +35,9 @@ class Facts:
     gpu_types: Mapping[str, str]
 
 
-async def read(session: AsyncSession) -> Facts:
-    """All that a plan is made from. It stays true until the commit only for who locked the datacenters before."""
+async def read(session: AsyncSession, covered_minutes: int = COVERED_MINUTES, forecasts: bool = True) -> Facts:
+    """All that a plan is made from. It stays true until the commit only for who locked the datacenters before. Without
+    `forecasts` the samples of earlier days stay unread: who looks every few seconds has no use for them."""
     now = await operations.now(session)
     rows = await repository.fleets(session)
     pools = await _pools(session, rows)
@@ -53,7 +54,8 @@ async def read(session: AsyncSession) -> Facts:
             reservations=tuple(await reservations.SOLD.active(session, now)),
             history=tuple(_past(move) for move in await repository.moves_since(session, now - HISTORY)),
             signals=read_signals(planner), frozen=frozen(await operations.automation(session), now) or ""),
-        demand=_demand(pools, minutes, _days(await repository.slots(session, now))),
+        demand=_demand(pools, minutes, _days(await repository.slots(session, now)) if forecasts else {},
+                       covered_minutes),
         gpu_types={row.id: row.gpu_type for row in rows})
 
 
@@ -139,7 +141,7 @@ def _days(rows: Sequence[Any]) -> dict[tuple[str, bool], list[Day]]:
 
 
 def _demand(pools: Sequence[Pool], minutes: Mapping[str, Sequence[Minute]],
-            days: Mapping[tuple[str, bool], Sequence[Day]]) -> dict[PoolKey, PoolDemand]:
+            days: Mapping[tuple[str, bool], Sequence[Day]], covered_minutes: int) -> dict[PoolKey, PoolDemand]:
     """What each pool is asked for, from whole minutes. Requests that wait for their first token are a prefill pool's
     load; all of them are a decode pool's, whose cache it is that fills."""
     found = {}
@@ -149,7 +151,7 @@ def _demand(pools: Sequence[Pool], minutes: Mapping[str, Sequence[Minute]],
         today, *earlier = days.get((pool.deployment_id, waits), [{}])
         found[pool.key] = observed(
             [one.queued if waits else one.inflight for one in whole],
-            [None if waits else one.kv_usage for one in whole], forecast(today, earlier))
+            [None if waits else one.kv_usage for one in whole], forecast(today, earlier), covered_minutes)
     return found
 
 

@@ -1,5 +1,6 @@
 """What the planner looks at, as plain data: fleets, pools, and what bounds both."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -79,6 +80,11 @@ class Policy:
     max_age_s: float = 60.0
     release_s: float = 900.0
     settle_s: float = 900.0
+
+    @property
+    def covered_minutes(self) -> int:
+        """The minutes of which enough must be known: those in which a signal must hold."""
+        return max(1, math.ceil(self.limits.sustain_s / 60))
 
 
 def usable_share(observed: Observed, model_id: str, spare_datacenters: int) -> float:

@@ -50,12 +50,12 @@ def made(seen: Facts, policy: Policy) -> Plan:
 async def turn(session: AsyncSession, key: SigningKey, settings: Settings, token: str) -> bool:
     """One turn under the lease `token`; whether anything was moved. Nothing is done when the lease is another's."""
     policy = policy_of(settings)
-    seen = await facts.read(session)
+    seen = await facts.read(session, policy.covered_minutes)
     found = made(seen, policy)
     is_locked = bool(found.moves) and mode_of(seen, settings) is PlannerMode.AUTO
     if is_locked:
         await topology.lock_datacenters(session)
-        seen = await facts.read(session)
+        seen = await facts.read(session, policy.covered_minutes)
         found = made(seen, policy)
     planner = await repository.planner(session, lock=True)  # the row that `seen` holds, as it is now
     mode = mode_of(seen, settings)

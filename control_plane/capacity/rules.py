@@ -57,7 +57,8 @@ def standing(wish: Wish, observed: Observed, policy: Policy, coverage: float) ->
     if pool.ready is None:
         return Hold.UNKNOWN_CAPACITY, "its replicas were never observed"
     if coverage < policy.min_coverage:
-        return Hold.COVERAGE, f"{coverage:.0%} of the last ten minutes are known; at least {policy.min_coverage:.0%}"
+        return Hold.COVERAGE, (f"{coverage:.0%} of the last {policy.covered_minutes} minutes are known, at least "
+                               f"{policy.min_coverage:.0%} must be")
     return None
 
 

@@ -43,16 +43,16 @@ async def note(session: AsyncSession, reports: Sequence[ObservedDeployment]) -> 
 
 async def headroom(session: AsyncSession, leaving: Collection[str] = ()) -> dict[str, ModelHeadroom]:
     """Each model's headroom once the datacenters of `leaving` hold nothing more, as of this transaction."""
-    seen = await facts.read(session)
+    seen = await facts.read(session, forecasts=False)
     held = [one for model_id in _models(seen) for one in _holdings(seen, model_id)]
     for datacenter_id in sorted(leaving):
         held = without(held, datacenter_id)
     return headrooms(held, seen.observed.peaks, seen.observed.reservations)
 
 
-async def view(session: AsyncSession, settings: Settings) -> CapacityView:
-    """All capacity at a glance."""
-    seen = await facts.read(session)
+async def view(session: AsyncSession, settings: Settings, forecasts: bool = True) -> CapacityView:
+    """All capacity at a glance; `expected` stays null without `forecasts`."""
+    seen = await facts.read(session, forecasts=forecasts)
     return CapacityView(
         as_of=seen.now, planner=_planner(seen, settings), models=[_model(seen, model_id) for model_id in _models(seen)],
         fleets=[FleetCapacity(
@@ -64,8 +64,9 @@ async def view(session: AsyncSession, settings: Settings) -> CapacityView:
 
 async def plan_now(session: AsyncSession, settings: Settings) -> PlanView:
     """What the planner would do now, and why; nothing is kept of it."""
-    seen = await facts.read(session)
-    found = planning.made(seen, planning.policy_of(settings))
+    policy = planning.policy_of(settings)
+    seen = await facts.read(session, policy.covered_minutes)
+    found = planning.made(seen, policy)
     return planning.plan_view(found, seen, planning.mode_of(seen, settings), None, applied=False)
 
 
@@ -80,7 +81,7 @@ async def set_mode(session: AsyncSession, settings: Settings, asked: ModeRequest
     planner = await repository.planner(session, lock=True)
     before = planner.mode or settings.capacity_mode
     planner.mode, planner.reason, planner.changed_by = asked.mode, asked.reason, actor
-    seen = await facts.read(session)
+    seen = await facts.read(session, forecasts=False)
     planner.changed_at, planner.planned_at = seen.now, None
     audit.record(session, actor=actor, action="capacity.mode", target="capacity:planner", reason=asked.reason,
                  before={"mode": before.value}, after={"mode": asked.mode.value})
