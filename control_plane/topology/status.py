@@ -52,7 +52,7 @@ async def status(session: AsyncSession, settings: Settings) -> StatusView:
     leases = {held[0].fleet_id: held for held in await agents.leases(session)}
     regions = {place.id: place.region_id for place in places}
     return StatusView(
-        models=served.models((await capacity.view(session, settings)).models,
+        models=served.models((await capacity.view(session, settings, forecasts=False)).models,
                              await evidence.quality_by_region(session, regions),
                              {one.id: one.inflight for one in deployments}),
         votes=await evidence.votes(session), automation=_automation(await operations.automation(session), now),
