@@ -23,7 +23,7 @@ async def act(world: "World") -> None:
     world.network.repeated_share = chance.choice((0.0, 0.02, 0.1))
     world.network.slow_share = chance.choice((0.0, 0.02, 0.1))
     world.network.stale_share = chance.choice((0.0, 0.0, 0.2))
-    world.tables.latency_share = chance.choice((0.1, 0.25, 0.5))
+    world.tables.latency_share = chance.choice((0.05, 0.15, 0.3))
     while True:
         await asyncio.sleep(chance.expovariate(0.4))
         FAULTS[chance.choice(enabled)](world, chance)

@@ -80,6 +80,7 @@ UNEXPECTED = frozenset({"item_failed", "outbox_quarantined", "usage_conflict"})
 """Log events that no fault of the world explains."""
 
 SITUATIONS = {
+    "automatic_failover": "a quorum of edges began a failover",
     "snapshot_refused": "an edge refused a snapshot",
     "answer_refused": "an agent refused a stale answer",
     "outbox_requests_lost": "a restart closed requests that died with the edge",
