@@ -13,18 +13,19 @@ from control_plane.cli.listing import Limit, Listing
 from control_plane.cli.moves import GRACE_S, Yes
 from control_plane.cli.render import Cell, Column, Sheet
 from control_plane.cli.steps import in_words
-from control_plane.cli.waiting import FINAL, MARKS, check_outcome, follow, summary
-from control_plane.contracts.operations import OperationState, OperationView, StepState
+from control_plane.cli.waiting import MARKS, check_outcome, follow, summary
+from control_plane.contracts.operations import FINAL, OperationState, OperationView, StepState
 from control_plane.contracts.operator import Page
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="See, follow and cancel operations.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="See, follow, pause and undo operations.")
 
 PATH = "/operator/v1/operations"
 OperationId = Annotated[str, typer.Argument(
     metavar="ID", autocompletion=completing.operations,
     help="The operation, as meridian operations list names it.")]
 StateFilter = Annotated[OperationState | None, typer.Option("--only", help="Only operations in this state.")]
-Timeout = Annotated[float | None, duration("--timeout", help="How long to wait (default: a minute past the deadline).")]
+Timeout = Annotated[float | None, duration(
+    "--timeout", help="How long to wait (default: five minutes past the deadline).")]
 
 
 @command(app, "list")
@@ -56,14 +57,38 @@ def watch(cli: Invocation, operation_id: OperationId, timeout: Timeout = None) -
     check_outcome(operation)
 
 
+@command(app, "pause")
+def pause(cli: Invocation, operation_id: OperationId) -> None:
+    """Let an operation stand still where it is, its deadline too, until it is resumed."""
+    _steer(cli, operation_id, "pause")
+
+
+@command(app, "resume")
+def resume(cli: Invocation, operation_id: OperationId) -> None:
+    """Let an operation go on that an operator paused."""
+    _steer(cli, operation_id, "resume")
+
+
+@command(app, "rollback")
+def rollback(cli: Invocation, operation_id: OperationId, yes: Yes = False) -> None:
+    """Undo an operation that has not ended by its own steps; follow it with watch."""
+    _steer(cli, operation_id, "rollback", "Roll back", yes)
+
+
 @command(app, "cancel")
 def cancel(cli: Invocation, operation_id: OperationId, yes: Yes = False) -> None:
-    """Cancel an operation that has not ended; its traffic goes back to where it was."""
+    """Cancel an operation that has not ended; a drain's traffic comes back at once, a failover's stays away."""
+    _steer(cli, operation_id, "cancel", "Cancel", yes)
+
+
+def _steer(cli: Invocation, operation_id: str, verb: str, asked: str = "", yes: bool = True) -> None:
+    """Does `verb` to an operation; a person is asked first where `asked` says so."""
     with cli.client() as client:
-        operation = client.get(f"{PATH}/{segment(operation_id)}", OperationView)
-        if operation.state not in FINAL:
-            cli.confirm(f"Cancel the {operation.kind} of {operation.subject}?", yes)
-        operation = client.post(f"{PATH}/{segment(operation_id)}/cancel", None, OperationView)
+        if asked:
+            operation = client.get(f"{PATH}/{segment(operation_id)}", OperationView)
+            if operation.state not in FINAL:
+                cli.confirm(f"{asked} the {operation.kind} of {operation.subject}?", yes)
+        operation = client.post(f"{PATH}/{segment(operation_id)}/{verb}", None, OperationView)
     if cli.output is Output.TABLE:
         cli.out.print(summary(operation), highlight=False, soft_wrap=True)
     else:
@@ -89,6 +114,10 @@ def detail_sheet(operation: OperationView) -> Sheet:
         ["ended", render.moment(operation.finished_at)],
         ["deadline", render.moment(operation.deadline_at)],
     ]
+    if operation.automatic:
+        rows.append(["automatic", "no operator ordered it"])
+    if operation.paused:
+        rows.append(["paused", operation.paused])
     if operation.error:
         rows.append(["error", Text(operation.error, style=render.BAD)])
     return Sheet([Column("OPERATION"), Column("STATE", loose=True)], rows, "")

@@ -23,6 +23,7 @@ STYLES = {
     "active": GOOD, "ready": GOOD, "live": GOOD, "succeeded": GOOD, "done": GOOD, "completed": GOOD,
     "draining": BUSY, "drained": BUSY, "recovering": BUSY, "warming": BUSY, "pending": BUSY, "provisioning": BUSY,
     "degraded": BUSY, "retiring": BUSY, "running": BUSY, "planned": BUSY, "behind": BUSY, "client_gone": BUSY,
+    "paused": BUSY, "rolling_back": BUSY, "rolled_back": BUSY,
     "failed": BAD, "refused": BAD, "cancelled": BAD, "away": BAD, "gone": BAD, "refuses": BAD, "revoked": BAD,
     "upstream_lost": BAD, "edge_lost": BAD,
 }

@@ -16,14 +16,14 @@ from control_plane.cli.invocation import Invocation, Output
 from control_plane.cli.steps import in_words
 from control_plane.contracts.clock import Clock, SystemClock
 from control_plane.contracts.ids import jitter
-from control_plane.contracts.operations import OperationState, OperationView, StepState, StepView
+from control_plane.contracts.operations import FINAL, OperationState, OperationView, StepState, StepView
 
 POLL_S = 0.5
-FINAL = frozenset({OperationState.SUCCEEDED, OperationState.FAILED, OperationState.REFUSED, OperationState.CANCELLED})
 MARKS = {
     StepState.PENDING: ("·", render.QUIET),
     StepState.DONE: ("✓", render.GOOD),
     StepState.FAILED: ("✗", render.BAD),
+    StepState.SKIPPED: ("-", render.QUIET),
 }
 
 Watcher = Callable[[OperationView], None]
@@ -54,7 +54,7 @@ def check_outcome(operation: OperationView) -> None:
     """Ends the command unless the operation succeeded.
 
     Raises:
-        Unfinished: it failed, was refused or was cancelled.
+        Unfinished: it failed, was refused, cancelled or rolled back.
     """
     if operation.state is not OperationState.SUCCEEDED:
         why = f": {operation.error}" if operation.error else ""
@@ -77,6 +77,8 @@ def summary(operation: OperationView) -> Text:
     took_s = (operation.finished_at - operation.created_at).total_seconds() if operation.finished_at else None
     after = f" in {render.span(took_s)}" if took_s is not None else ""
     line = Text.assemble(f"{operation.kind} of {operation.subject} ", render.state(operation.state), after)
+    if operation.paused:
+        line.append(f": {operation.paused}")
     return line.append(f"  {operation.id}", style=render.QUIET)
 
 
@@ -118,6 +120,7 @@ class _Reporter:
     def __init__(self, cli: Invocation, clock: Clock) -> None:
         self._cli, self._clock, self._began_s = cli, clock, clock.monotonic_s()
         self._last: dict[int, tuple[StepState, str]] = {}
+        self._paused: str | None = None
         self._ended = False
 
     def __call__(self, operation: OperationView) -> None:
@@ -129,6 +132,10 @@ class _Reporter:
             passed = render.span(self._clock.monotonic_s() - self._began_s)
             detail = f": {step.detail}" if step.detail else ""
             self._cli.say(f"{passed:>6}  {in_words(step.name)}, {step.state}{detail}")
+        if operation.paused != self._paused:
+            self._paused = operation.paused
+            passed = render.span(self._clock.monotonic_s() - self._began_s)
+            self._cli.say(f"{passed:>6}  {f'paused: {self._paused}' if self._paused else 'goes on'}")
         if operation.state in FINAL and not self._ended:
             self._ended = True
             self._cli.out.print(summary(operation), highlight=False, soft_wrap=True)

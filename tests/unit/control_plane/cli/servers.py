@@ -19,6 +19,7 @@ from control_plane.contracts.audit import AuditView, ChainView
 from control_plane.contracts.clock import utc
 from control_plane.contracts.keys import Scope
 from control_plane.contracts.operations import (
+    AutomationView,
     OperationAnswer,
     OperationPlan,
     OperationRequest,
@@ -46,7 +47,7 @@ from control_plane.contracts.topology import TopologyDocument
 TOKEN = "oper_meridian_local_test"
 API_KEY = "sk_meridian_local_test"
 NOW = utc(1_800_000_000)
-STEPS = ["stop new requests", "wait for open requests", "mark drained"]
+STEPS = ["ramp", "await_idle", "settle"]
 
 
 @dataclass
@@ -145,6 +146,8 @@ class OperatorServer(Server):
         self.events: list[AuditView] = []
         self.chain = [ChainView(seq=3, hash="ab" * 32, is_complete=True)]
         self.refusal: Problem | None = None
+        self.automation = AutomationView(frozen=False)
+        self.plan: dict[str, Any] = {}
         self.is_truncated = False
         self.ending = OperationState.SUCCEEDED
         self.stuck = False
@@ -157,6 +160,8 @@ class OperatorServer(Server):
             ("DELETE", "keys"): self._delete_key,
             ("GET", "operations"): self._get_operations,
             ("POST", "operations"): self._post_operations,
+            ("GET", "automation"): self._automation,
+            ("POST", "automation"): self._automation,
             ("GET", "usage"): self._usage,
             ("GET", "generations"): lambda call, rest: self._page(call, self.generations, GenerationView),
             ("GET", "audit"): lambda call, rest: (
@@ -234,19 +239,35 @@ class OperatorServer(Server):
 
     def _post_operations(self, call: Call, rest: list[str]) -> BaseModel:
         if rest:
-            operation = self._operation(rest[0].removesuffix("/cancel"))
-            if operation.finished_at:
-                raise Refuse(409, Problem(code="illegal_transition", message=f"{operation.id} has ended"))
-            return self._store(operation.model_copy(update={"state": OperationState.CANCELLED, "finished_at": NOW}))
+            return self._steer(*rest[0].split("/"))
         request = OperationRequest.model_validate_json(call.body)
         plan = OperationPlan(
             kind=request.kind, subject=request.datacenter or "", datacenter=request.datacenter,
             traffic_state=TrafficState.ACTIVE, steps=STEPS,
             models=["sim/glm-5.3"], open_requests=14, refusal=None if request.force else self.refusal,
-            remaining_datacenters={"sim/glm-5.3": [] if self.refusal else ["eu-north-1"]})
+            remaining_datacenters={"sim/glm-5.3": [] if self.refusal else ["eu-north-1"]}, **self.plan)
         if request.dry_run or plan.refusal:
             return OperationAnswer(plan=plan, operation=None)
         return OperationAnswer(plan=plan, operation=self._start(request, call.headers["idempotency-key"]))
+
+    def _steer(self, identifier: str, verb: str) -> OperationView:
+        operation = self._operation(identifier)
+        if operation.finished_at:
+            raise Refuse(409, Problem(code="illegal_transition", message=f"{operation.id} has ended"))
+        states = {"cancel": OperationState.CANCELLED, "pause": OperationState.PAUSED, "resume": OperationState.RUNNING,
+                  "rollback": OperationState.ROLLING_BACK}
+        return self._store(operation.model_copy(update={
+            "state": states[verb], "finished_at": NOW if verb == "cancel" else None,
+            "paused": "paused by operator:olga" if verb == "pause" else None}))
+
+    def _automation(self, call: Call, rest: list[str]) -> AutomationView:
+        if rest:
+            asked = json.loads(call.body)
+            until = NOW + timedelta(seconds=asked["ttl_s"]) if asked.get("ttl_s") else None
+            self.automation = AutomationView(
+                frozen=True, until=until, reason=asked["reason"], by="operator:olga") if rest == [
+                    "freeze"] else AutomationView(frozen=False)
+        return self.automation
 
     def _start(self, request: OperationRequest, key: str) -> OperationView:
         if key in self.by_key:

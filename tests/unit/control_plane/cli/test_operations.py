@@ -44,8 +44,8 @@ def test_an_operation_is_shown_with_its_reason_and_steps(started: Meridian) -> N
     started("operations", "show", "op_1")
     out = started("operations", "show", "op_1").out
     assert "why        new racks" in out
-    assert "✓  stop new requests" in out
-    assert "·  mark drained" in out
+    assert "✓  move traffic by degrees" in out
+    assert "·  mark it drained" in out
 
 
 def test_an_operation_in_json_is_the_operation(started: Meridian) -> None:
@@ -87,3 +87,19 @@ def test_cancelling_what_has_ended_is_denied(started: Meridian) -> None:
     started("operations", "watch", "op_1")
     ran = started("operations", "cancel", "op_1")
     assert (ran.code, ran.err) == (1, "error: op_1 has ended\n")
+
+
+@pytest.mark.parametrize(("verb", "state", "said"), [
+    ("pause", OperationState.PAUSED, "drain of us-east-1 paused: paused by operator:olga"),
+    ("resume", OperationState.RUNNING, "drain of us-east-1 running"),
+    ("rollback", OperationState.ROLLING_BACK, "drain of us-east-1 rolling_back")])
+def test_an_operation_is_steered_and_said_to_be(started: Meridian, api: OperatorServer, verb: str,
+                                                state: OperationState, said: str) -> None:
+    ran = started("operations", verb, "op_1")
+    assert (ran.code, api.operations["op_1"].state) == (0, state)
+    assert ran.out.startswith(said)
+
+
+def test_a_paused_operation_says_why_when_it_is_shown(started: Meridian) -> None:
+    started("operations", "pause", "op_1")
+    assert "paused     paused by operator:olga" in started("operations", "show", "op_1").out
