@@ -1,6 +1,6 @@
 """What every route and loop of the control plane is given: made once at start, never global."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -9,6 +9,7 @@ from control_plane.contracts.clock import Clock
 from control_plane.contracts.signing import SigningKey
 from control_plane.db import Database
 from control_plane.identity.cache import Identities
+from control_plane.identity.denials import Denials
 from control_plane.settings import Settings
 from control_plane.usage.partitions import Partitions
 from control_plane.wakeup import Wakeups
@@ -18,7 +19,7 @@ from control_plane.watch.board import Board
 @dataclass(frozen=True, slots=True)
 class AppContext:
     """`wakeups` are hints between replicas; `identities` verifies machines; `partitions` knows which exist; `board` is
-    what Prometheus is told of the fleet."""
+    what Prometheus is told of the fleet; `denials` were noted in the audit log of late."""
 
     settings: Settings
     db: Database
@@ -28,6 +29,7 @@ class AppContext:
     identities: Identities
     partitions: Partitions
     board: Board
+    denials: Denials = field(default_factory=Denials)
 
 
 def app_context(request: Request) -> AppContext:

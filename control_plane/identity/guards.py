@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from control_plane.audit import service as audit
 from control_plane.context import AppContext, Context
 from control_plane.contracts import ids
 from control_plane.contracts.enrolment import IdentityKind
@@ -99,8 +100,19 @@ async def operator_of(token: str, context: AppContext) -> OperatorIdentity:
 async def _operator(request: Request, context: AppContext, scope: OperatorScope) -> OperatorIdentity:
     found = await operator_of(bearer_token(request), context)
     if not found.may(scope):
+        await _note_denial(request, context, found, scope)
         raise Forbidden(f"this needs an operator token with the scope {scope.value!r}")
     return found
+
+
+async def _note_denial(request: Request, context: AppContext, who: OperatorIdentity, scope: OperatorScope) -> None:
+    """Somebody known tried what is not theirs to do: that belongs into the log, as much as what was done."""
+    what = f"{request.method} {request.scope['route'].path}"
+    if not context.denials.is_news(who.token_id, what, context.clock.monotonic_s()):
+        return
+    async with context.db.begin() as session:
+        audit.record(session, actor=who.actor, action="access.deny", target=f"operator_token:{who.token_id}",
+                     after={"asked": what, "needed": scope.value, "held": sorted(held.value for held in who.scopes)})
 
 
 async def _machine(request: Request, context: AppContext, kind: IdentityKind) -> Machine:

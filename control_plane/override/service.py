@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from control_plane import paging
 from control_plane.audit import service as audit
 from control_plane.contracts.operator import Page
-from control_plane.contracts.override import Override, OverrideReport, OverrideStanding
+from control_plane.contracts.override import Override, OverrideAction, OverrideReport, OverrideStanding
 from control_plane.contracts.override_keys import OperatorKeyRequest, OperatorKeyView
 from control_plane.contracts.sealed import SealBroken
 from control_plane.contracts.signing import VerifyKey
@@ -75,8 +75,9 @@ async def import_reports(session: AsyncSession, edge_id: str, reports: Sequence[
 
 def in_force(reports: Iterable[OverrideReport]) -> list[dict[str, object]]:
     """What an edge obeys now, to be shown."""
-    return [report.view.model_dump(mode="json") for report in reports
-            if report.view.state in (OverrideStanding.IN_FORCE, OverrideStanding.SUSPENDED) and report.view.action == "drain"]
+    drains = [report.view for report in reports if report.view.action is OverrideAction.DRAIN]
+    return [view.model_dump(mode="json") for view in drains
+            if view.state in (OverrideStanding.IN_FORCE, OverrideStanding.SUSPENDED)]
 
 
 async def _note(session: AsyncSession, edge_id: str, report: OverrideReport) -> None:

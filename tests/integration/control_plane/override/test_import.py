@@ -7,7 +7,13 @@ import pytest
 
 from control_plane.contracts.edge_sync import EdgeSyncAnswer, EdgeSyncRequest
 from control_plane.contracts.enrolment import IdentityKind
-from control_plane.contracts.override import OverrideAction, OverrideReport, OverrideStanding, OverrideView, SignedOverride
+from control_plane.contracts.override import (
+    OverrideAction,
+    OverrideReport,
+    OverrideStanding,
+    OverrideView,
+    SignedOverride,
+)
 from control_plane.contracts.signing import SigningKey
 from tests.integration.control_plane.replica import Peer, Replica
 from tests.unit.edge_api.override.orders import EAST, order
