@@ -150,6 +150,8 @@ class Hunter:
 def kind_of(words: list[str]) -> str:
     """The class that a command line belongs to; empty if it is nobody's."""
     line = " ".join(words)
+    if not line:
+        return ""
     for kind, (marks, _) in CLASSES.items():
         if all(mark in line for mark in marks):
             if kind in ("edge", "control plane", "agent", "celery worker") and not is_meridian(words, marks[1]):
