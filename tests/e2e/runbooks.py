@@ -17,7 +17,7 @@ RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\s+# exit (\d+)$")
 WORD = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
-DEADLINE_S = 180.0
+DEADLINE_S = 300.0
 
 
 @dataclass
