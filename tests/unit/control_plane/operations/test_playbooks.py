@@ -1,63 +1,142 @@
-"""What each step decides."""
+"""What the steps of a drain decide, and what holds of every step."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from control_plane.contracts.agent_sync import CommandKind
-from control_plane.contracts.operations import OperationKind
+from control_plane.contracts.operations import OF_A_DATACENTER, OperationKind
 from control_plane.contracts.snapshot import TrafficState
-from control_plane.operations.decision import Decision, Order, Verdict
-from control_plane.operations.facts import EdgeFacts, Facts, FleetFacts, Memory, Pace
+from control_plane.operations.decision import Order, Verdict
+from control_plane.operations.facts import (
+    EdgeFacts,
+    Memory,
+    QualityCounts,
+)
 from control_plane.operations.machine import CommandStatus
 from control_plane.operations.playbooks import PLAYBOOKS, decide
-from control_plane.operations.safety import Violation
 from control_plane.operations.steps import StepName
-from control_plane.topology.states import TRAFFIC_MOVES, TrafficEvent, move_traffic
-
-NOW_S = 1_000.0
-EDGE = EdgeFacts("edge-1", seen_at_s=NOW_S - 1, acked=(1, 7), nack=None, open_requests=0)
-FLEET = FleetFacts("west-a", lease_live=True, observed_at_s=NOW_S - 1, inflight=0, unready="",
-                   command=CommandStatus.SUCCEEDED)
-FACTS = Facts(
-    now_s=NOW_S, deadline_s=NOW_S + 60, datacenter_id="west", traffic_state=TrafficState.DRAINING, snapshot=(1, 7),
-    edges=(EDGE,), fleets=(FLEET,), violation=None, forced=False, memory=Memory(), pace=Pace())
-VIOLATION = Violation("last_datacenter", "west is the last one")
-LATE = {"deadline_s": NOW_S}
-
-
-def drain(step: StepName, **facts: object) -> Decision:
-    return decide(OperationKind.DRAIN, step, replace(FACTS, **facts))  # type: ignore[arg-type]
-
-
-def restore(step: StepName, **facts: object) -> Decision:
-    return decide(OperationKind.RESTORE, step, replace(FACTS, **facts))  # type: ignore[arg-type]
+from control_plane.topology.states import TrafficEvent, move_traffic
+from tests.unit.control_plane.operations.west import (
+    EDGE,
+    FACTS,
+    FLEET,
+    HELD,
+    LATE,
+    LONG_AGO,
+    NOW_S,
+    VIOLATION,
+    Decider,
+    drain,
+    edge,
+    failover,
+    fleet,
+    restore,
+)
 
 
-def edge(**facts: object) -> dict[str, tuple[EdgeFacts, ...]]:
-    return {"edges": (EDGE, replace(EDGE, id="edge-2", **facts))}  # type: ignore[arg-type]
-
-
-def fleet(**facts: object) -> dict[str, tuple[FleetFacts, ...]]:
-    return {"fleets": (replace(FLEET, **facts),)}  # type: ignore[arg-type]
-
-
-class TestPreflightAndClose:
-    @pytest.mark.parametrize("step", [StepName.PREFLIGHT, StepName.CLOSE])
-    def test_a_broken_rule_refuses_while_traffic_is_active(self, step: StepName) -> None:
-        decision = drain(step, traffic_state=TrafficState.ACTIVE, violation=VIOLATION)
+class TestPreflight:
+    def test_a_broken_rule_refuses_while_traffic_is_active(self) -> None:
+        decision = drain(StepName.PREFLIGHT, traffic_state=TrafficState.ACTIVE, violation=VIOLATION)
         assert (decision.verdict, decision.detail) == (Verdict.REFUSE, "west is the last one")
         assert decision.moves == ()
 
-    def test_close_takes_the_traffic_away(self) -> None:
-        decision = drain(StepName.CLOSE, traffic_state=TrafficState.ACTIVE)
-        assert (decision.verdict, decision.moves) == (Verdict.DONE, (TrafficEvent.DRAIN,))
+    @pytest.mark.parametrize("kind", [OperationKind.DRAIN, OperationKind.RESTORE])
+    def test_it_waits_until_the_last_change_of_traffic_was_long_enough_ago(self, kind: OperationKind) -> None:
+        decision = decide(kind, StepName.PREFLIGHT, replace(FACTS, changed_at_s=NOW_S - 1.5))
+        assert (decision.verdict, decision.detail) == (
+            Verdict.WAIT, "waits 3.5 s: two changes of its traffic are at least 5 s apart")
+        later = replace(FACTS, changed_at_s=NOW_S - 5)
+        assert decide(kind, StepName.PREFLIGHT, later).verdict is Verdict.DONE
 
-    def test_close_does_nothing_the_second_time(self) -> None:
-        assert drain(StepName.CLOSE, violation=VIOLATION).moves == ()
+    def test_a_failover_does_not_wait_for_that(self) -> None:
+        assert failover(StepName.PREFLIGHT, changed_at_s=NOW_S).verdict is Verdict.DONE
 
-    def test_close_fails_when_the_state_is_another_ones(self) -> None:
-        assert drain(StepName.CLOSE, traffic_state=TrafficState.FAILED).verdict is Verdict.FAIL
+
+class TestRampDown:
+    def test_it_begins_with_half_of_the_traffic_at_once(self) -> None:
+        decision = drain(StepName.RAMP, traffic_state=TrafficState.ACTIVE)
+        assert (decision.verdict, decision.moves, decision.ramp_percent) == (Verdict.WAIT, (TrafficEvent.DRAIN,), 50)
+        assert decision.memory.stage_since_s == NOW_S
+
+    @pytest.mark.parametrize(("now", "following"), [(50, 20), (20, 0), (35, 20)])
+    def test_each_degree_follows_when_the_one_before_was_held(self, now: int, following: int) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=now, memory=HELD)
+        assert (decision.moves, decision.ramp_percent) == ((), following)
+        assert decision.verdict is (Verdict.WAIT if following else Verdict.DONE)
+
+    def test_a_degree_is_held(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=Memory(stage_since_s=NOW_S - 9))
+        assert (decision.verdict, decision.ramp_percent) == (Verdict.WAIT, None)
+        assert decision.detail == "50% of its traffic, held for 9 of 10 s"
+
+    def test_the_deadline_ends_the_holding(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=Memory(stage_since_s=NOW_S), **LATE)
+        assert decision.ramp_percent == 20
+
+    def test_what_another_drain_left_half_way_is_held_before_it_goes_on(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50)
+        assert (decision.verdict, decision.ramp_percent, decision.memory.stage_since_s) == (Verdict.WAIT, None, NOW_S)
+
+    def test_a_datacenter_without_traffic_is_done(self) -> None:
+        assert drain(StepName.RAMP, violation=VIOLATION).verdict is Verdict.DONE
+
+    def test_it_waits_for_edges_before_the_next_degree(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=HELD, **edge(acked=(1, 6)))
+        assert (decision.verdict, decision.ramp_percent) == (Verdict.WAIT, None)
+        assert "version 7 at edge-2" in decision.detail
+
+    def test_an_edge_that_never_takes_a_degree_turns_it_back(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=LONG_AGO, **edge(acked=(1, 6)))
+        assert (decision.verdict, decision.detail) == (Verdict.BACK, "cannot go on without version 7 at edge-2")
+
+    def test_force_goes_on_without_it(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=LONG_AGO, forced=True, **edge(acked=(1, 6)))
+        assert decision.ramp_percent == 20
+
+    def test_a_rule_that_broke_before_it_began_refuses(self) -> None:
+        decision = drain(StepName.RAMP, traffic_state=TrafficState.ACTIVE, violation=VIOLATION)
+        assert (decision.verdict, decision.moves) == (Verdict.REFUSE, ())
+
+    def test_a_rule_that_broke_half_way_turns_it_back(self) -> None:
+        assert drain(StepName.RAMP, ramp_percent=50, violation=VIOLATION, memory=HELD).verdict is Verdict.BACK
+
+    def test_it_fails_when_the_state_is_another_ones(self) -> None:
+        assert drain(StepName.RAMP, traffic_state=TrafficState.FAILED).verdict is Verdict.FAIL
+
+
+class TestErrorBudget:
+    BEGUN = Memory(stage_since_s=NOW_S - 1, baseline={"east": [100, 0]})
+
+    def test_failures_where_the_traffic_went_turn_it_back(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=self.BEGUN,
+                         quality={"east": QualityCounts(succeeded=119, failed=1)})
+        assert (decision.verdict, decision.detail) == (
+            Verdict.BACK, "the error budget of east burns: 1 of 20 requests failed, 5% are too many")
+
+    def test_failures_from_before_the_degree_do_not_count(self) -> None:
+        memory = replace(self.BEGUN, baseline={"east": [100, 50]})
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=memory, quality={"east": QualityCounts(200, 50)})
+        assert decision.verdict is Verdict.WAIT
+
+    def test_few_requests_say_nothing(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=self.BEGUN, quality={"east": QualityCounts(109, 10)})
+        assert decision.verdict is Verdict.WAIT
+
+    def test_failures_of_the_datacenter_that_leaves_do_not_keep_it(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=HELD, quality={"west": QualityCounts(0, 100)})
+        assert decision.ramp_percent == 20
+
+    def test_failures_of_the_datacenter_that_returns_do(self) -> None:
+        decision = restore(StepName.RAMP, traffic_state=TrafficState.WARMING, ramp_percent=10, memory=HELD,
+                           quality={"west": QualityCounts(0, 100)})
+        assert decision.verdict is Verdict.BACK
+
+    def test_each_degree_counts_anew(self) -> None:
+        decision = drain(StepName.RAMP, ramp_percent=50, memory=HELD, quality={"east": QualityCounts(7, 0)})
+        assert decision.memory.baseline == {"east": [7, 0]}
 
 
 class TestAwaitEdges:
@@ -96,10 +175,21 @@ class TestAwaitEdges:
         decision = drain(StepName.AWAIT_EDGES, **edge(acked=(1, 6), seen_at_s=NOW_S - 14.9))
         assert decision.verdict is Verdict.WAIT
 
-    def test_a_live_edge_that_never_takes_it_fails_the_operation_at_the_deadline(self) -> None:
-        decision = drain(StepName.AWAIT_EDGES, **edge(acked=(1, 6)), **LATE)
-        assert decision.verdict is Verdict.FAIL
-        assert decision.moves == ()
+    def test_the_deadline_for_open_requests_is_not_the_edges(self) -> None:
+        assert drain(StepName.AWAIT_EDGES, **edge(acked=(1, 6)), **LATE).verdict is Verdict.WAIT
+
+    def test_a_live_edge_that_never_takes_it_turns_a_drain_back(self) -> None:
+        decision = drain(StepName.AWAIT_EDGES, **edge(acked=(1, 6)), memory=LONG_AGO)
+        assert (decision.verdict, decision.detail) == (Verdict.BACK, "cannot go on without version 7 at edge-2")
+
+    @pytest.mark.parametrize("decide_one", [lambda: restore, lambda: failover])
+    def test_one_that_would_do_no_harm_is_named_and_left(self, decide_one: Callable[[], Decider]) -> None:
+        decision = decide_one()(StepName.AWAIT_EDGES, **edge(acked=(1, 6)), memory=LONG_AGO)
+        assert (decision.verdict, decision.detail) == (Verdict.DONE, "goes on without version 7 at edge-2")
+
+    def test_force_leaves_it_too(self) -> None:
+        decision = drain(StepName.AWAIT_EDGES, **edge(acked=(1, 6)), memory=LONG_AGO, forced=True)
+        assert decision.verdict is Verdict.DONE
 
     def test_without_edges_there_is_nobody_to_wait_for(self) -> None:
         assert drain(StepName.AWAIT_EDGES, edges=()).verdict is Verdict.DONE
@@ -160,11 +250,11 @@ class TestVerify:
         assert decision.memory.quiet_since_s == NOW_S
 
     def test_it_is_done_when_it_was_quiet_for_long_enough(self) -> None:
-        assert drain(StepName.VERIFY, memory=Memory(quiet_since_s=NOW_S - 2), edges=(
+        assert drain(StepName.VERIFY, memory=Memory(quiet_since_s=NOW_S - 60), edges=(
             replace(EDGE, seen_at_s=NOW_S - 1),)).verdict is Verdict.DONE
 
     def test_it_waits_for_a_report_that_is_younger_than_the_quiet(self) -> None:
-        decision = drain(StepName.VERIFY, memory=Memory(quiet_since_s=NOW_S - 2), edges=(
+        decision = drain(StepName.VERIFY, memory=Memory(quiet_since_s=NOW_S - 2), pace=Pace(verify_s=2), edges=(
             replace(EDGE, seen_at_s=NOW_S - 3),))
         assert decision.verdict is Verdict.WAIT
 
@@ -189,74 +279,26 @@ class TestSettle:
         assert drain(StepName.SETTLE, traffic_state=TrafficState.DRAINED).moves == ()
 
 
-class TestRestore:
-    def test_preflight_waits_for_deployments_and_names_them(self) -> None:
-        decision = restore(StepName.PREFLIGHT, **fleet(unready="west-a-glm is provisioning"))
-        assert decision.verdict is Verdict.WAIT
-        assert "west-a-glm is provisioning" in decision.detail
-
-    def test_preflight_waits_for_agents(self) -> None:
-        assert "agent is not heard from" in restore(StepName.PREFLIGHT, **fleet(lease_live=False)).detail
-
-    def test_preflight_fails_at_the_deadline_and_leaves_traffic_away(self) -> None:
-        decision = restore(StepName.PREFLIGHT, **fleet(lease_live=False), **LATE)
-        assert (decision.verdict, decision.moves) == (Verdict.FAIL, ())
-
-    def test_a_datacenter_without_a_fleet_is_not_ready(self) -> None:
-        assert "has no fleet" in restore(StepName.PREFLIGHT, fleets=()).detail
-
-    @pytest.mark.parametrize("state", sorted(PLAYBOOKS[OperationKind.RESTORE].starts_from))
-    def test_warm_leads_to_warming_from_every_state_that_it_starts_from(self, state: TrafficState) -> None:
-        after = state
-        for event in restore(StepName.WARM, traffic_state=state).moves:
-            after = move_traffic(after, event)
-        assert after is TrafficState.WARMING
-
-    def test_warm_fails_when_traffic_is_active_already(self) -> None:
-        assert restore(StepName.WARM, traffic_state=TrafficState.ACTIVE).verdict is Verdict.FAIL
-
-    def test_probe_counts_each_new_report_once(self) -> None:
-        first = restore(StepName.PROBE)
-        again = restore(StepName.PROBE, memory=first.memory)
-        assert (first.memory.healthy, again.memory.healthy) == (1, 1)
-
-    def test_probe_is_done_after_three_reports(self) -> None:
-        memory = Memory()
-        for number in range(2):
-            decision = restore(StepName.PROBE, memory=memory, **fleet(observed_at_s=NOW_S + number))
-            assert decision.verdict is Verdict.WAIT
-            memory = decision.memory
-        assert restore(StepName.PROBE, memory=memory, **fleet(observed_at_s=NOW_S + 3)).verdict is Verdict.DONE
-
-    def test_probe_begins_again_after_an_unhealthy_report(self) -> None:
-        decision = restore(StepName.PROBE, memory=Memory(healthy=2), **fleet(unready="west-a-glm is degraded"))
-        assert (decision.verdict, decision.memory) == (Verdict.WAIT, Memory())
-
-    def test_probe_gives_up_at_the_deadline_and_lets_it_rest_drained(self) -> None:
-        decision = restore(StepName.PROBE, traffic_state=TrafficState.WARMING, **fleet(lease_live=False), **LATE)
-        assert (decision.verdict, decision.moves) == (Verdict.FAIL, (TrafficEvent.ABANDON,))
-
-    def test_open_brings_the_traffic_back(self) -> None:
-        assert restore(StepName.OPEN, traffic_state=TrafficState.WARMING).moves == (TrafficEvent.OPEN,)
-
-    def test_open_does_nothing_the_second_time(self) -> None:
-        assert restore(StepName.OPEN, traffic_state=TrafficState.ACTIVE).moves == ()
-
-    def test_open_fails_when_the_state_is_another_ones(self) -> None:
-        assert restore(StepName.OPEN, traffic_state=TrafficState.FAILED).verdict is Verdict.FAIL
+OF_DATACENTERS = sorted(OF_A_DATACENTER)
 
 
-@pytest.mark.parametrize("kind", PLAYBOOKS)
+@pytest.mark.parametrize("kind", OF_DATACENTERS)
 def test_a_way_back_is_a_legal_move(kind: OperationKind) -> None:
-    assert {(state, event) for state, event in PLAYBOOKS[kind].cancelling.items()} <= set(TRAFFIC_MOVES)
+    for state, events in PLAYBOOKS[kind].cancelling.items():
+        after = state
+        for event in events:
+            after = move_traffic(after, event)
+        assert after not in (TrafficState.DRAINING, TrafficState.WARMING)
 
 
-@pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, book in PLAYBOOKS.items() for step in book.steps])
+@pytest.mark.parametrize(("kind", "step"), [
+    (kind, step) for kind in OF_DATACENTERS for step in (*PLAYBOOKS[kind].steps, *PLAYBOOKS[kind].back)])
 @pytest.mark.parametrize("state", TrafficState)
 def test_a_step_never_asks_for_an_illegal_move(kind: OperationKind, step: StepName, state: TrafficState) -> None:
-    for fleets in ((FLEET,), (replace(FLEET, lease_live=False),)):
-        for deadline_s in (NOW_S, NOW_S + 60):
-            facts = replace(FACTS, traffic_state=state, fleets=fleets, deadline_s=deadline_s)
-            after = state
-            for event in decide(kind, step, facts).moves:
-                after = move_traffic(after, event)
+    for fleets, deadline_s, percent, memory in product(
+            ((FLEET,), (replace(FLEET, lease_live=False),)), (NOW_S, NOW_S + 60), (0, 20, 100), (Memory(), HELD)):
+        facts = replace(FACTS, traffic_state=state, fleets=fleets, deadline_s=deadline_s, ramp_percent=percent,
+                        memory=memory, undo={"traffic_state": "active"})
+        after = state
+        for event in decide(kind, step, facts).moves:
+            after = move_traffic(after, event)
