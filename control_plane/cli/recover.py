@@ -14,7 +14,6 @@ from control_plane.cli.invocation import Invocation, command, flag
 from control_plane.cli.moves import DryRun, Reason, Yes
 from control_plane.cli.render import Cell, Column, Sheet
 from control_plane.contracts.clock import SystemClock
-from control_plane.contracts.operator import StatusView
 from control_plane.contracts.recovery import LineageView, RecoveryRequest, RecoveryView
 
 PATH = "/operator/v1/recovery"
@@ -59,13 +58,12 @@ def _follow(client: OperatorClient, done: RecoveryView, timeout_s: float) -> Non
     clock = SystemClock()
     ends_s = clock.monotonic_s() + timeout_s
     while True:
-        ahead = client.get(PATH, LineageView).ahead
-        status = client.get("/operator/v1/status", StatusView)
-        left = [*(one.id for one in ahead), *(edge.id for edge in status.edges if edge.live and edge.behind)]
+        view = client.get(PATH, LineageView)
+        left = {one.id for one in (*view.ahead, *view.behind)}
         if not left:
             return
         if clock.monotonic_s() >= ends_s:
-            raise StillRunning(f"lineage {done.lineage} has begun, and {', '.join(sorted(set(left)))} do not follow "
+            raise StillRunning(f"lineage {done.lineage} has begun, and {', '.join(sorted(left))} do not follow "
                                "yet: see meridian status")
         time.sleep(LOOK_S)
 

@@ -60,12 +60,14 @@ class AheadView(Wire):
 
 
 class LineageView(Wire):
-    """Where this control plane's history stands, and who is ahead of it. `open_operations` and `open_leases` are what a
+    """Where this control plane's history stands, who is ahead of it, and which live machines do not follow its lineage
+    yet (`behind`). `open_operations` and `open_leases` are what a
     recovery would close."""
 
     lineage: int
     version: int
     ahead: list[AheadView]
+    behind: list[AheadView] = Field(default_factory=list)
     open_operations: list[str]
     open_leases: int
 

@@ -33,6 +33,7 @@ async def view(session: AsyncSession) -> LineageView:
     held_lineage, version = await repository.head(session)
     return LineageView(
         lineage=held_lineage, version=version, ahead=list(await lineage.ahead(session)),
+        behind=list(await lineage.behind(session)),
         open_operations=[operation.id for operation in await operations.open_operations(session)],
         open_leases=await billing.count_open_leases(session))
 

@@ -104,6 +104,21 @@ async def agents_ahead(session: AsyncSession, lineage: int) -> Sequence[AgentLea
         .order_by(AgentLease.fleet_id).limit(MAX_LISTED).execution_options(populate_existing=True))).scalars().all()
 
 
+async def edges_behind(session: AsyncSession, lineage: int, within: timedelta) -> Sequence[Edge]:
+    """The edges that were heard from of late and use a snapshot of a lower lineage."""
+    return (await session.execute(
+        select(Edge).join(Identity, Identity.id == Edge.id)
+        .where(Identity.revoked_at.is_(None), Edge.last_seen_at > func.now() - within, Edge.acked_lineage < lineage)
+        .order_by(Edge.id).limit(MAX_LISTED).execution_options(populate_existing=True))).scalars().all()
+
+
+async def agents_behind(session: AsyncSession, lineage: int) -> Sequence[AgentLease]:
+    """The agents with a live lease that follow a lower lineage."""
+    return (await session.execute(
+        select(AgentLease).where(AgentLease.expires_at > func.clock_timestamp(), AgentLease.seen_lineage < lineage)
+        .order_by(AgentLease.fleet_id).limit(MAX_LISTED).execution_options(populate_existing=True))).scalars().all()
+
+
 async def highest_lineage(session: AsyncSession) -> int:
     """The highest that anybody was ever in, as far as the database was told."""
     highest = [await session.scalar(select(func.max(column))) for column in (

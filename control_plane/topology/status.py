@@ -43,7 +43,7 @@ async def status(session: AsyncSession, settings: Settings) -> StatusView:
     """Everything that `meridian status` shows."""
     now = await operations.now(session)
     lineage, version = await routing.head(session)
-    edges = [_edge(edge, now, version) for edge in await routing.edges(session)]
+    edges = [_edge(edge, now, lineage, version) for edge in await routing.edges(session)]
     fleets = list((await repository.every(session, Fleet)).values())
     deployments = list((await repository.every(session, Deployment)).values())
     pools = await repository.pools(session)
@@ -119,9 +119,11 @@ def _continuation(one: Deployment, serving: Sequence[Deployment]) -> Continuatio
     return Continuation.ALL if any(facts.grammar_url for facts in equal) else Continuation.PLAIN
 
 
-def _edge(edge: Edge, now: datetime, version: int) -> EdgeStatus:
+def _edge(edge: Edge, now: datetime, lineage: int, version: int) -> EdgeStatus:
+    """Versions of an older lineage count for nothing."""
+    known = edge.acked_version if edge.acked_lineage >= lineage else 0
     return EdgeStatus(
         id=edge.id, region=edge.region, live=now - edge.last_seen_at < LIVE_FOR, release=edge.release,
-        acked_version=edge.acked_version, behind=max(version - edge.acked_version, 0), nack=edge.nack_error,
+        acked_version=edge.acked_version, behind=max(version - known, 0), nack=edge.nack_error,
         last_seen_age_s=(now - edge.last_seen_at).total_seconds(), open_requests=edge.open_requests,
         url=edge.url, overrides=[OverrideView(**told) for told in edge.overrides])

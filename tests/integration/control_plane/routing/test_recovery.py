@@ -45,9 +45,13 @@ class Stack:
         assert answer.status_code == 200, answer.text
         return AgentSyncAnswer.model_validate_json(answer.content)
 
-    async def ahead(self) -> list[tuple[str, str]]:
+    async def look(self) -> dict[str, Any]:
         answer = await self.replica.client.get(PATH, headers=self.headers)
-        return [(one["kind"], one["seen"]) for one in answer.json()["ahead"]]
+        seen: dict[str, Any] = answer.json()
+        return seen
+
+    async def ahead(self) -> list[tuple[str, str]]:
+        return [(one["kind"], one["seen"]) for one in (await self.look())["ahead"]]
 
     async def recover(self, **options: Any) -> httpx.Response:
         return await self.replica.client.post(PATH, json=REASON | options, headers=self.headers)
@@ -128,6 +132,18 @@ async def test_what_an_agent_of_the_older_lineage_saw_counts_for_nothing(stack: 
     status = (await stack.replica.client.get("/operator/v1/status", headers=stack.headers)).json()
     (deployment,) = [one for place in status["datacenters"] for one in place["deployments"] if place["id"] == EAST]
     assert deployment["observed_generation"] != 99
+
+
+async def test_machines_that_do_not_follow_yet_are_told(stack: Stack) -> None:
+    await stack.edge_says(1, 57)
+    await stack.agent_says(epoch=9, generation=9)
+    done = await stack.recovered()
+    assert [one["kind"] for one in (await stack.look())["behind"]] == ["edge", "agent"]
+    status = (await stack.replica.client.get("/operator/v1/status", headers=stack.headers)).json()
+    assert status["edges"][0]["behind"] == done.version
+    await stack.edge_says(2, done.version or 0)
+    await stack.agent_says(2, 1, 1)
+    assert (await stack.look())["behind"] == []
 
 
 async def test_it_is_one_audit_event_with_the_reason(stack: Stack) -> None:

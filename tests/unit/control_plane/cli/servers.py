@@ -41,6 +41,7 @@ from control_plane.contracts.operator import (
     UsageSummary,
 )
 from control_plane.contracts.problem import Problem
+from control_plane.contracts.recovery import LineageView, RecoveryRequest, RecoveryView
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.contracts.topology import TopologyDocument
 
@@ -145,6 +146,7 @@ class OperatorServer(Server):
         self.generations: list[GenerationView] = []
         self.events: list[AuditView] = []
         self.chain = [ChainView(seq=3, hash="ab" * 32, is_complete=True)]
+        self.lineages: list[LineageView] = []
         self.refusal: Problem | None = None
         self.automation = AutomationView(frozen=False)
         self.plan: dict[str, Any] = {}
@@ -166,6 +168,8 @@ class OperatorServer(Server):
             ("GET", "generations"): lambda call, rest: self._page(call, self.generations, GenerationView),
             ("GET", "audit"): lambda call, rest: (
                 self.chain.pop(0) if rest == ["verify"] else self._page(call, self.events, AuditView)),
+            ("GET", "recovery"): lambda call, rest: self._lineage(),
+            ("POST", "recovery"): self._post_recovery,
             ("POST", "tokens"): lambda call, rest: OperatorTokenCreated(
                 id="optok_1", token="oper_meridian_local_new", expires_at=NOW),
             ("POST", "enrolment-tokens"): lambda call, rest: EnrolmentTokenCreated(
@@ -191,6 +195,17 @@ class OperatorServer(Server):
         if found is None:
             raise Refuse(404, Problem(code="not_found", message=f"there is no team {ref}"))
         return found
+
+    def _lineage(self) -> LineageView:
+        """The next of `lineages`; the last one stays."""
+        return self.lineages.pop(0) if len(self.lineages) > 1 else self.lineages[0]
+
+    def _post_recovery(self, call: Call, rest: list[str]) -> BaseModel:
+        if self.refusal is not None:
+            raise Refuse(409, self.refusal)
+        before, is_planned = self._lineage(), RecoveryRequest.model_validate_json(call.body).dry_run
+        return RecoveryView(lineage=before.lineage + 1, version=None if is_planned else before.version + 1,
+                            recovered_at=None if is_planned else NOW, before=before)
 
     def _page(self, call: Call, items: list[Any], kind: type[BaseModel]) -> BaseModel:
         start, limit = int(call.query.get("cursor", ["0"])[0]), int(call.query.get("limit", ["100"])[0])
