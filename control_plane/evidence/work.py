@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.context import AppContext
 from control_plane.contracts.evidence import VoteVerdict
-from control_plane.contracts.operations import OperationKind, OperationRequest
+from control_plane.contracts.operations import FailoverMode, OperationKind, OperationRequest
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.errors import Conflict
 from control_plane.evidence import quorum, repository
@@ -107,7 +107,7 @@ async def _fail_over(session: AsyncSession, finding: Finding, evidence: str, epi
     reason = (f"lost to {finding.edges} of {finding.of} edges in {finding.regions} {regions} for {finding.held_s:.0f} s"
               f": {evidence}")
     asked = OperationRequest(
-        kind=OperationKind.FAILOVER, datacenter=finding.datacenter_id,
+        kind=OperationKind.FAILOVER, datacenter=finding.datacenter_id, mode=FailoverMode.HARD,
         reason="".join(one if one.isprintable() else " " for one in reason)[:MAX_REASON])
     try:
         planned = await operations.create(session, asked.model_copy(update={"dry_run": True}), ACTOR, None, True)
