@@ -150,15 +150,14 @@ async def test_nothing_moves_while_automation_is_frozen_and_it_does_once_that_en
 
 
 async def test_the_last_datacenter_stays_and_status_says_why(database_url: str, tmp_path: Path) -> None:
-    async with voting_world(database_url, tmp_path, AMERICA, EUROPE, edges=2) as (world, edges):
-        async with world.running():
-            ended = await world.ended(await world.started("drain", AMERICA))
-            assert ended.state is OperationState.SUCCEEDED
-            for edge in edges:
-                edge.against = [EUROPE]
-            await asyncio.sleep(AFTER_S + 1.6)
-            assert [one.kind for one in await operations(world)] == [OperationKind.DRAIN]
-            assert "last healthy datacenter" in await told(world)
+    async with voting_world(database_url, tmp_path, AMERICA, EUROPE, edges=2) as (world, edges), world.running():
+        ended = await world.ended(await world.started("drain", AMERICA))
+        assert ended.state is OperationState.SUCCEEDED
+        for edge in edges:
+            edge.against = [EUROPE]
+        await asyncio.sleep(AFTER_S + 1.6)
+        assert [one.kind for one in await operations(world)] == [OperationKind.DRAIN]
+        assert "last healthy datacenter" in await told(world)
 
 
 async def test_one_datacenter_at_a_time(voting: Voting) -> None:
