@@ -2,10 +2,12 @@
 
 Level-triggered: looks at everything each time and repeats nothing that was done. A process starts when all that it
 starts after are ready; one that is not wanted any more, or under another digest, gets SIGTERM once no other unwanted
-process depends on it, and SIGKILL when its grace is over.
+process depends on it, and SIGKILL when its grace is over. Replicas of a deployment that get another digest are replaced
+one after the other: one that serves stays until enough of its siblings do, so that a specification that never comes up
+costs the first of them only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +18,8 @@ FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 10.0
 MAX_DOUBLINGS = 10
 STABLE_AFTER_S = 60.0
+REPLACED_AT_ONCE = 4
+"""One of so many replicas of a role may be away for a replacement at once, and one of fewer."""
 
 
 @dataclass(slots=True)
@@ -52,11 +56,13 @@ def moves(
     wanted = {process.name: process for process in plan}
     unwanted = {name: m for name, m in managed.items() if not is_wanted(m, wanted)}
     leaned_on = {name for m in unwanted.values() for name in m.spec.start_after}
+    serving = {name for name, m in managed.items() if m.is_ready and m.kill_at_s is None}
     found: list[tuple[Move, str]] = []
     for name, process in unwanted.items():
         if process.kill_at_s is None:
-            if name not in leaned_on:
+            if name not in leaned_on and not _is_needed(process.spec, wanted, serving):
                 found.append((Move.TERMINATE, name))
+                serving.discard(name)
         elif now_s >= process.kill_at_s:
             found.append((Move.KILL, name))
     for name, spec in wanted.items():
@@ -78,6 +84,15 @@ def waits_for(
     """What a process must not start before and which is not ready yet."""
     return [name for name in spec.start_after
             if name not in managed or not is_wanted(managed[name], wanted) or not managed[name].is_ready]
+
+
+def _is_needed(spec: LaunchProcess, wanted: Mapping[str, LaunchProcess], serving: Set[str]) -> bool:
+    """Whether a replica must go on until its siblings serve: those that take over from it, replaced or not."""
+    if spec.name not in wanted or spec.name not in serving or not spec.deployment_id:
+        return False
+    siblings = [name for name, one in wanted.items() if (one.deployment_id, one.role) == (spec.deployment_id, spec.role)]
+    away = sum(name not in serving for name in siblings)
+    return away >= max(1, len(siblings) // REPLACED_AT_ONCE)
 
 
 def after_exit(before: Failures, alive_s: float, now_s: float) -> Failures:

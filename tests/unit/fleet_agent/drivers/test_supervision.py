@@ -133,3 +133,57 @@ def test_a_minute_of_life_starts_the_pause_over() -> None:
 
 def test_the_pause_stays_capped_however_long_it_goes_on() -> None:
     assert delays_s(*[0.0] * 2_000)[-1] == 10.0
+
+
+class TestReplacing:
+    """Replicas under another digest, one after the other."""
+
+    @staticmethod
+    def replicas(count: int, digest: str = "1", role: str = "decode") -> list[LaunchProcess]:
+        return [process(f"glm-{role}-{at}", digest=digest, deployment_id="glm", role=role) for at in range(count)]
+
+    def test_only_the_first_of_a_few_is_ended(self) -> None:
+        assert decided(self.replicas(3, "2"), running(*self.replicas(3))) == [(Move.TERMINATE, "glm-decode-0")]
+
+    def test_a_quarter_of_many_is_ended_at_once(self) -> None:
+        assert len(decided(self.replicas(9, "2"), running(*self.replicas(9)))) == 2
+
+    def test_each_role_is_replaced_by_itself(self) -> None:
+        new = [*self.replicas(2, "2"), *self.replicas(2, "2", "prefill")]
+        old = [*self.replicas(2), *self.replicas(2, role="prefill")]
+        assert decided(new, running(*old)) == [(Move.TERMINATE, "glm-decode-0"), (Move.TERMINATE, "glm-prefill-0")]
+
+    def test_the_next_waits_while_the_first_is_ending(self) -> None:
+        first, second = self.replicas(2)
+        managed = running(first, kill_at_s=NOW_S + 9) | running(second)
+        assert decided(self.replicas(2, "2"), managed) == []
+
+    def test_the_next_waits_until_the_first_serves_again(self) -> None:
+        old, new = self.replicas(2), self.replicas(2, "2")
+        assert decided(new, running(new[0], is_ready=False) | running(old[1])) == []
+        assert decided(new, running(new[0]) | running(old[1])) == [(Move.TERMINATE, "glm-decode-1")]
+
+    def test_the_replacement_starts_when_the_old_one_is_gone(self) -> None:
+        old, new = self.replicas(2), self.replicas(2, "2")
+        assert decided(new, running(old[1])) == [(Move.START, "glm-decode-0")]
+
+    def test_one_that_does_not_serve_is_replaced_whatever_the_others_do(self) -> None:
+        old, new = self.replicas(2), self.replicas(2, "2")
+        managed = running(old[0], is_ready=False) | running(old[1], is_ready=False)
+        assert decided(new, managed) == [(Move.TERMINATE, "glm-decode-0"), (Move.TERMINATE, "glm-decode-1")]
+
+    def test_the_last_old_ones_serve_on_while_the_first_new_one_never_does(self) -> None:
+        old, new = self.replicas(3), self.replicas(3, "2")
+        managed = running(new[0], is_ready=False) | running(old[1], old[2])
+        assert decided(new, managed) == []
+        assert decided(old, managed) == [(Move.TERMINATE, "glm-decode-0")]
+
+    def test_a_single_replica_is_replaced_at_once(self) -> None:
+        assert decided(self.replicas(1, "2"), running(*self.replicas(1))) == [(Move.TERMINATE, "glm-decode-0")]
+
+    def test_removed_ones_are_ended_together(self) -> None:
+        assert len(decided(self.replicas(1), running(*self.replicas(3)))) == 2
+
+    def test_what_the_fleet_shares_is_replaced_at_once(self) -> None:
+        old, new = [process("frontend"), process("grammar")], [process("frontend", "2"), process("grammar", "2")]
+        assert len(decided(new, running(*old))) == 2
