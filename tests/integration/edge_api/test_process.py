@@ -96,6 +96,9 @@ async def test_an_edge_restarts_and_serves_with_everything_above_it_down(
     await edge.start()
     async with client_of(edge) as client:
         served = {await chat(client) for _ in range(5)}
+        told = (await client.get("/metrics")).text
+    assert "meridian_edge_snapshot_version 0.0" not in told  # what it has from its disk is told, too
+    assert "meridian_edge_control_plane_away 1.0" in told
     assert served <= set(in_outbox(edge))
     control_plane.away = False
     assert served <= set(await stored(control_plane, 6))

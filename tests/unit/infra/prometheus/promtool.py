@@ -34,12 +34,17 @@ def rule_files() -> list[Path]:
     return sorted(RULES.glob("*.yml"))
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs promtool; a machine without it skips the test."""
-    program = shutil.which("promtool")
-    if program is None:
+def program() -> str:
+    """Where promtool is; a machine without it skips the test."""
+    found = shutil.which("promtool")
+    if found is None:
         pytest.skip("promtool is not installed (Debian's package prometheus has it)")
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return found
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs promtool."""
+    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 def file_of(alert: str) -> Path:
