@@ -226,7 +226,8 @@ async def test_a_record_is_shipped_soon_after_it_was_written(edge: Metering, con
     tasks = [asyncio.create_task(edge.outbox.run()), asyncio.create_task(edge.shipper.run())]
     edge.outbox.record(usage_record())
     await until(lambda: control_plane.records, within_s=5)  # half a second on a quiet machine
-    await until(lambda: edge.metrics.registry.get_sample_value("meridian_edge_all_shipped_timestamp_seconds"), within_s=5)
+    name = "meridian_edge_all_shipped_timestamp_seconds"
+    await until(lambda: edge.metrics.registry.get_sample_value(name), within_s=5)
     for task in tasks:
         task.cancel()
 
