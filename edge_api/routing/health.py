@@ -3,7 +3,8 @@
 Two kinds of evidence, which the choice treats differently. A datacenter is *away* when nobody can connect to it: its
 frontend is lost to the prober, or a request's connection failed, which ejects it for 1 s, the next time for 2 s, up to
 30 s. It *falters* when it can be reached and does not serve: half of at least five requests broke or met a bad gateway
-(ejected for 5 s, then longer), or it said that it is overloaded (left alone for as long as it asked, within bounds).
+(ejected for 5 s, then longer), or it said that it is overloaded (left alone for as long as it asked, within bounds), or
+a probe of it is overdue: it may be lost, and until that is certain only new requests keep away.
 Refusals that are the request's own doing, and slowness, are no evidence at all.
 
 When an ejection ends, one request at a time tries the datacenter (half-open). A frontend that was lost gets its
@@ -72,6 +73,7 @@ class _Evidence:
 
     refused: dict[str, _Ejection] = field(default_factory=dict)
     lost: set[Address] = field(default_factory=set)
+    doubted: set[Address] = field(default_factory=set)
     returning: dict[Address, float] = field(default_factory=dict)
     windows: dict[str, _Window] = field(default_factory=dict)
     faltering: dict[str, _Ejection] = field(default_factory=dict)
@@ -79,7 +81,8 @@ class _Evidence:
 
     @property
     def is_any(self) -> bool:
-        return bool(self.refused or self.lost or self.returning or self.windows or self.faltering or self.cooling)
+        return bool(self.refused or self.lost or self.doubted or self.returning or self.windows or self.faltering
+                    or self.cooling)
 
 
 class Health:
@@ -115,6 +118,8 @@ class Health:
     def is_faltering(self, route: Route) -> bool:
         """Whether it can be reached and new requests should still go elsewhere."""
         evidence, now_s, key = self._evidence, self.clock.monotonic_s(), route.deployment_id
+        if route.address in evidence.doubted:
+            return True
         cool_s = evidence.cooling.get(key)
         if cool_s is not None:
             if now_s < cool_s:
@@ -190,6 +195,17 @@ class Health:
 
     # what probes report
 
+    def doubt(self, address: Address) -> None:
+        """The frontend's answer to a probe is overdue."""
+        self._evidence.doubted.add(address)
+        self.has_faults = True
+
+    def trust(self, address: Address) -> None:
+        """It answered a probe."""
+        if address in self._evidence.doubted:
+            self._evidence.doubted.discard(address)
+            self._tell()
+
     def lost(self, address: Address) -> None:
         """The frontend is lost, as far as this edge can see."""
         self._evidence.lost.add(address)
@@ -207,6 +223,7 @@ class Health:
     def forget(self, address: Address) -> None:
         """Nobody is routed to this frontend any more."""
         self._evidence.lost.discard(address)
+        self._evidence.doubted.discard(address)
         self._evidence.returning.pop(address, None)
         self.rtt_ms.pop(address, None)
         self._tell()

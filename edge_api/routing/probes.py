@@ -2,8 +2,9 @@
 
 It asks for `/live`, which Dynamo's frontend answers from memory in 50 µs, whatever its workers do (`/health` lists all
 of them and is 200 without any). Any answer below 500 is life. A probe may take longer than the time between two, so
-probes overlap: a frontend that accepts and never answers is lost after the time-out and half a second. The round trip
-of good ones is smoothed into `Health.rtt_ms`.
+probes overlap: a frontend that accepts and never answers is lost after the time-out and half a second. It is doubted
+after `OVERDUE_S` already: new requests keep away, and nothing that is open there moves. The round trip of good ones is
+smoothed into `Health.rtt_ms`.
 
 An edge that was stopped or starved for a while must not take its own delay for everybody's loss: a probe that failed
 later than its deadline says, by more than `LAG_S`, is not counted. Nor must an edge that is cut off itself: new
@@ -33,6 +34,7 @@ DEFAULT_TIMEOUT_S = 2.0
 FOLLOW_S = 0.1
 LAG_S = 0.5
 LAST_LOOK_S = 0.02
+OVERDUE_S = 1.0
 MAX_PER_S = 400
 MAX_IN_FLIGHT = 1_024
 RTT_SHARE = 0.2
@@ -117,7 +119,13 @@ class Prober:
 
     async def _probe(self, frontend: "_Frontend") -> None:
         sent_s = self._health.clock.monotonic_s()
-        result = await self._ask(frontend, sent_s)
+        overdue = asyncio.get_running_loop().call_later(OVERDUE_S, self._doubt, frontend, sent_s)
+        try:
+            result = await self._ask(frontend, sent_s)
+        finally:
+            overdue.cancel()
+        if result is Result.GOOD:
+            self._health.trust(frontend.address)
         if result in (Result.FAILED, Result.REFUSED) and self._is_late(sent_s):
             result = Result.UNFAIR
         self._metrics.probes.labels(frontend.datacenter_id, result).inc()
@@ -164,6 +172,12 @@ class Prober:
         known_ms = self._health.rtt_ms.get(frontend.address, rtt_ms)
         smoothed_ms = self._health.rtt_ms[frontend.address] = known_ms + RTT_SHARE * (rtt_ms - known_ms)
         self._metrics.rtt_s.labels(frontend.datacenter_id).set(smoothed_ms / 1_000)
+
+    def _doubt(self, frontend: "_Frontend", sent_s: float) -> None:
+        """A probe is overdue. Not if this edge was late to look, or a younger one was answered."""
+        on_time = self._health.clock.monotonic_s() <= sent_s + OVERDUE_S + LAG_S
+        if on_time and frontend.watch.newest_good_s <= sent_s:
+            self._health.doubt(frontend.address)
 
     def _is_late(self, sent_s: float) -> bool:
         """Whether this edge was late to see a failure, and so may have been late to see an answer."""

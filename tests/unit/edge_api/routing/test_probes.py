@@ -298,3 +298,35 @@ async def test_a_hundred_frontends_are_asked_without_a_storm() -> None:
     finally:
         for one in frontends:
             await one.stop()
+
+
+async def test_a_frontend_whose_answer_is_overdue_gets_no_new_requests_and_is_not_lost_yet() -> None:
+    async with frontend() as living, frontend(delay_s=60.0) as hanging, probing(
+            timeout_s=2.0, us=living.port, eu=hanging.port) as world:
+        assert 0.9 <= await until(lambda: is_faltering(world, "eu")) < 1.6
+        assert not world.is_away("eu")
+        assert not is_faltering(world, "us")
+        await until(lambda: world.is_away("eu"))
+        hanging.delay_s = 0.0
+        await until(lambda: not is_faltering(world, "eu"))
+
+
+async def test_a_slow_answer_in_time_ends_the_doubt() -> None:
+    async with frontend(delay_s=1.3) as slow, probing(timeout_s=2.0, us=slow.port) as world:
+        await until(lambda: is_faltering(world, "us"))
+        await until(lambda: not is_faltering(world, "us"))
+        assert not world.is_away("us")
+        assert world.losses == []
+
+
+async def test_an_edge_that_was_stopped_doubts_nobody() -> None:
+    async with frontend() as living, probing(timeout_s=2.0, us=living.port) as world:
+        await until(lambda: living.asked)
+        freeze(1.8)
+        await asyncio.sleep(0.05)
+        assert not is_faltering(world, "us")
+
+
+def is_faltering(world: World, datacenter_id: str) -> bool:
+    routes = world.holder.current.models[MODEL].routes if world.holder.current else ()
+    return any(world.health.is_faltering(route) for route in routes if route.datacenter_id == datacenter_id)
