@@ -90,7 +90,8 @@ def _is_needed(spec: LaunchProcess, wanted: Mapping[str, LaunchProcess], serving
     """Whether a replica must go on until its siblings serve: those that take over from it, replaced or not."""
     if spec.name not in wanted or spec.name not in serving or not spec.deployment_id:
         return False
-    siblings = [name for name, one in wanted.items() if (one.deployment_id, one.role) == (spec.deployment_id, spec.role)]
+    siblings = [name for name, one in wanted.items()
+                if (one.deployment_id, one.role) == (spec.deployment_id, spec.role)]
     away = sum(name not in serving for name in siblings)
     return away >= max(1, len(siblings) // REPLACED_AT_ONCE)
 

@@ -274,3 +274,23 @@ def children_of(pid: int) -> list[int]:
 def is_running(pid: int) -> bool:
     stat = processes._stat(pid)
     return stat is not None and not stat.is_dead
+
+
+async def test_replicas_are_replaced_one_after_the_other_and_the_other_serves(driving: Driving, engine: Engine) -> None:
+    await bring_up(driving, engine)
+    driving.driver.apply(await plan_for(engine, examples.desired(2, examples.deployment(revision="2"))))
+    names, fewest = ["test-a-glm-decode-0", DECODE], 2
+    while driving.ready() != EVERY:
+        fewest = min(fewest, sum(name in engine.alive() for name in names))
+        await asyncio.sleep(0.02)
+    assert fewest == 1
+    ends = [(name, event) for _, name, _, event in engine.journal() if name in names and event != "SIGTERM"]
+    assert ends[-4:] == [(names[0], "end"), (names[0], "start"), (names[1], "end"), (names[1], "start")]
+
+
+async def test_a_specification_that_never_serves_costs_one_replica(driving: Driving, engine: Engine) -> None:
+    before = await bring_up(driving, engine)
+    engine.break_("test-a-glm-decode-0")
+    driving.driver.apply(await plan_for(engine, examples.desired(2, examples.deployment(revision="2"))))
+    await until(lambda: driving.driver.restarts >= 2)
+    assert engine.alive()[DECODE] == before[DECODE]
