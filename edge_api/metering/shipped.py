@@ -19,7 +19,8 @@ class ShippedSegments:
 
     def __init__(self, directory: Path, keep_s: float, max_bytes: int, clock: Clock) -> None:
         self._directory, self._keep_s, self._max_bytes, self._clock = directory, keep_s, max_bytes, clock
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for place in (directory.parent, directory):  # a parent that mkdir makes by itself is open to everybody
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def keep(self, segment: Path) -> None:
         """Takes over a segment that the outbox needs no more."""

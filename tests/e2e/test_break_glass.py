@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -27,7 +27,8 @@ def nothing_above(stack: LocalStack) -> Iterator[None]:
     try:
         for words in ABOVE:
             for process in stack.find(*words):
-                os.kill(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended with one that was killed before
+                    os.kill(process.pid, signal.SIGKILL)
         yield
     finally:
         up.resume()
