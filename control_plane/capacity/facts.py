@@ -115,7 +115,7 @@ async def _pools(session: AsyncSession, fleets: Sequence[Any]) -> tuple[Pool, ..
         replicas=row.replicas, ready=row.ready_replicas, gpus_per_replica=row.gpus_per_replica,
         max_inflight=row.max_inflight, minimum=row.minimum, maximum=row.maximum,
         operation=claims.get(f"deployment:{row.deployment_id}", claims.get(f"datacenter:{places[row.fleet_id]}")),
-        serves=row.phase in ROUTABLE) for row in await repository.pools(session))
+        serves=row.phase in ROUTABLE and row.share_permille > 0) for row in await repository.pools(session))
 
 
 def _by_minute(rows: Sequence[Any], now: datetime) -> dict[str, list[Minute]]:

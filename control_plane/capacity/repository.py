@@ -101,8 +101,9 @@ async def fleets(session: AsyncSession) -> Rows:
 async def pools(session: AsyncSession) -> Rows:
     """Each pool with its deployment, and what it is held between."""
     return (await session.execute(
-        select(Pool.deployment_id, Deployment.model_id, Deployment.fleet_id, Deployment.phase, Pool.role, Pool.replicas,
-               Pool.ready_replicas, Pool.gpus_per_replica, Pool.max_inflight,
+        select(Pool.deployment_id, Deployment.model_id, Deployment.fleet_id, Deployment.phase,
+               Deployment.share_permille, Pool.role, Pool.replicas, Pool.ready_replicas, Pool.gpus_per_replica,
+               Pool.max_inflight,
                func.coalesce(CapacityBound.minimum, 1).label("minimum"), CapacityBound.maximum)
         .join(Deployment, Deployment.id == Pool.deployment_id)
         .outerjoin(CapacityBound, and_(

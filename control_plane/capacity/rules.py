@@ -93,7 +93,8 @@ def content(wish: Wish, policy: Policy) -> str:
     if figures.utilisation is None:
         return "nobody knows what is asked of it"
     if not wish.pool.replicas:
-        return "it has no replicas, and nothing is expected of it"
+        return ("it has no replicas, and nothing is expected of it" if wish.pool.minimum == 0 else
+                "it was scaled to zero; the planner brings back only what it may scale to zero itself")
     if (figures.quiet_utilisation or 0.0) < limits.low:
         return f"{figures.quiet_utilisation or 0.0:.0%} used at most, and fewer replicas would be too few"
     return f"{figures.utilisation:.0%} used; between {limits.low:.0%} and {limits.high:.0%} nothing is moved"

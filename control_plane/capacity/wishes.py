@@ -124,16 +124,17 @@ def _add_reserved(alone: dict[PoolKey, Wish], observed: Observed, model_id: str,
 
 
 def _together(group: list[Wish]) -> list[Wish]:
-    """A deployment's wishes, where all its pools must go to zero or come back at once."""
+    """A deployment's wishes, where all its pools must go to zero or come back at once. What an operator scaled to zero
+    without letting the planner do so stays there."""
+    may_sleep = all(wish.pool.minimum == 0 for wish in group)
     if any(wish.pool.replicas == 0 for wish in group):
         woken = next((wish for wish in group if wish.direction is Direction.UP), None)
-        if woken is None:
-            return group
-        return [replace(wish, direction=Direction.UP, after=max(1, wish.pool.minimum), why=woken.why, together=True)
-                if not wish.pool.replicas else wish for wish in group]
-    idle = all(wish.pool.minimum == 0 and wish.pool.replicas == 1 and wish.figures.quiet_load == 0
-               and wish.figures.expected is not None for wish in group)
-    if not idle:
+        return [wish if wish.pool.replicas else replace(
+            wish, direction=Direction.UP, after=1, why=woken.why, together=True) if woken and may_sleep else replace(
+            wish, direction=None, after=0) for wish in group]
+    idle = all(wish.pool.replicas == 1 and wish.figures.quiet_load == 0 and wish.figures.expected is not None
+               for wish in group)
+    if not (idle and may_sleep):
         return group
     why = "nothing was asked of it lately, and nothing at this time on earlier days; it may be scaled to zero"
     return [replace(wish, direction=Direction.DOWN, after=0, why=why, together=True) for wish in group]

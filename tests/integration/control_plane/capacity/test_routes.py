@@ -42,6 +42,12 @@ async def test_a_datacenter_out_of_service_holds_nothing(capacity: Capacity) -> 
     assert [place.serves for place in model.places] == [False, True]
 
 
+async def test_a_deployment_that_traffic_was_shifted_away_from_holds_nothing(capacity: Capacity) -> None:
+    await capacity.run("UPDATE deployment SET share_permille = 0 WHERE id = :id", id=f"{EAST}-a-glm")
+    model = (await capacity.view()).models[0]
+    assert (model.ready, [place.serves for place in model.places]) == (20, [False, True])
+
+
 async def test_asking_for_a_plan_explains_every_pool_and_keeps_nothing(capacity: Capacity) -> None:
     await capacity.sampled(WEST, 18, queued=6)
     await capacity.sampled(EAST, 13, queued=6)

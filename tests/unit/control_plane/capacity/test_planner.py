@@ -79,6 +79,11 @@ class TestGrowing:
             past(leaving, -3, ago_s=600),))
         assert move_of(planned(seen, {WEST.key: asked(500)}), WEST).after == 5
 
+    def test_gpus_of_replicas_that_are_still_there_are_not_free(self) -> None:
+        leaving = pool("west", deployment_id="west-m", model_id="m", replicas=1, ready=3)
+        seen = observed(WEST, leaving, fleets={"west": Fleet("west", "us-1", "us", 8)})
+        assert move_of(planned(seen, {WEST.key: asked(500)}), WEST).after == 5
+
     def test_replicas_that_are_on_their_way_are_not_ordered_again(self) -> None:
         growing = replace(WEST, replicas=6, ready=4)
         seen = observed(growing, history=(past(WEST, 2, ago_s=400),))
@@ -159,6 +164,7 @@ class TestShrinking:
 
     def test_a_model_that_is_not_known_everywhere_does_not_shrink_anywhere(self) -> None:
         made = planned(shrinking(WEST, EAST), {WEST.key: asked(1), EAST.key: asked(1, coverage=0.5)})
+        assert made.moves == ()
         assert {one.rule for one in made.held} == {Hold.COVERAGE}
 
     def test_what_is_given_back_serves_nobody_in_the_same_plan(self) -> None:
@@ -205,6 +211,19 @@ class TestZero:
         asleep = tuple(replace(one, replicas=0, ready=0) for one in self.SLEEPY)
         made = planned(observed(*asleep), {asleep[0].key: asked(0, expected=4), asleep[1].key: self.IDLE})
         assert [(move.pool.role, move.after) for move in made.moves] == [(DECODE, 1), (PREFILL, 1)]
+
+    def test_its_pools_do_not_each_count_on_the_same_gpus(self) -> None:
+        asleep = tuple(replace(one, replicas=0, ready=0, gpus_per_replica=2) for one in self.SLEEPY)
+        small = {**FLEETS, "west": replace(FLEETS["west"], gpu_total=12)}
+        made = planned(observed(*asleep, fleets=small), {one.key: asked(0, expected=4) for one in asleep})
+        assert made.moves == ()
+        assert {one.rule for one in made.held} == {Hold.STEP_SHARE}
+
+    def test_what_an_operator_scaled_to_zero_is_not_brought_back(self) -> None:
+        asleep = tuple(replace(one, replicas=0, ready=0, minimum=1) for one in self.SLEEPY)
+        made = planned(observed(*asleep), {one.key: asked(0, expected=40) for one in asleep})
+        assert made.moves == ()
+        assert held_of(made, asleep[0]).why.startswith("it was scaled to zero")
 
     def test_it_sleeps_on_when_nothing_is(self) -> None:
         asleep = tuple(replace(one, replicas=0, ready=0) for one in self.SLEEPY)
