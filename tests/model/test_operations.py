@@ -1,25 +1,29 @@
-"""Drains and restores as a state machine: the real rules and steps over a small world in which everything happens in
-any order. Edges route by the snapshot that they acknowledged, so a step that believes too early is seen at once."""
+"""Drains, failovers and restores as a state machine: the real rules and steps over a small world in which everything
+happens in any order. Edges route by the snapshot that they acknowledged, so a step that believes too early is seen at
+once."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from control_plane.contracts.operations import OperationKind
+from control_plane.contracts.operations import OF_A_DATACENTER, FailoverMode, OperationKind
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations.decision import Verdict
-from control_plane.operations.facts import EdgeFacts, Facts, FleetFacts, Memory, Pace
+from control_plane.operations.facts import EdgeFacts, Facts, FleetFacts, Memory, Pace, QualityCounts
 from control_plane.operations.machine import CommandStatus
 from control_plane.operations.playbooks import PLAYBOOKS, decide
-from control_plane.operations.safety import Provider, check_leaving
-from control_plane.topology.states import move_traffic
+from control_plane.operations.safety import Place, Provider, Violation, check_away, check_leaving
+from control_plane.operations.steps import StepName
+from control_plane.topology.states import TrafficEvent, effective_weight, move_traffic
 
 PLACES = ("ap", "eu", "us")
 EDGES = ("edge-1", "edge-2")
-PACE = Pace(verify_s=2.0, probe_observations=2)
-FAR_S = 1e9
+PACE = Pace(verify_s=2.0, probe_observations=2, hold_s=2.0, flap_wait_s=1.0, ack_wait_s=20.0, evacuate_s=6.0)
+DEADLINE_S = 15.0
+WEIGHT = 100
+LEAVING = (OperationKind.DRAIN, OperationKind.FAILOVER)
 
 places = st.sampled_from(PLACES)
 edges = st.sampled_from(EDGES)
@@ -30,7 +34,7 @@ class Edge:
     """An edge: the snapshot that it routes by, what it has open, and what it last told of both."""
 
     version: int = 0
-    weights: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 1))
+    weights: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PLACES, WEIGHT))
     open: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
     told_version: int = 0
     told_open: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
@@ -39,35 +43,57 @@ class Edge:
 
 @dataclass
 class Operation:
-    """An operation under way."""
+    """An operation under way. Its deadline stands still while it is paused."""
 
     kind: OperationKind
+    mode: FailoverMode
+    deadline_s: float
+    automatic: bool = False
     step: int = 0
+    back: bool = False
+    paused_at_s: float | None = None
+    undo: dict[str, object] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     command: CommandStatus | None = None
     version: int = 0
 
+    @property
+    def steps(self) -> tuple[StepName, ...]:
+        book = PLAYBOOKS[self.kind]
+        return tuple(book.back if self.back else book.steps)
+
 
 class Operations(RuleBasedStateMachine):
-    """Three datacenters of one model, two edges, nobody forces anything and no deadline passes."""
+    """Three datacenters of one model, two edges, nobody forces anything."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.now_s = 0.0
+        self.now_s = 100.0
         self.version = 0
+        self.frozen = False
         self.traffic = dict.fromkeys(PLACES, TrafficState.ACTIVE)
+        self.percent = dict.fromkeys(PLACES, 0)
+        self.evacuates = dict.fromkeys(PLACES, False)
+        self.changed_at_s = dict.fromkeys(PLACES, 0.0)
         self.observed_at_s = dict.fromkeys(PLACES, 0.0)
         self.edges = {name: Edge() for name in EDGES}
+        self.failed = dict.fromkeys(PLACES, 0)
         self.under_way: dict[str, Operation] = {}
+        self.gave_up: set[str] = set()  # what was open there still when its time was over
 
-    # What operators do
+    # What operators and automation do
 
-    @rule(place=places, kind=st.sampled_from([OperationKind.DRAIN, OperationKind.RESTORE]))
-    def ask(self, place: str, kind: OperationKind) -> None:
+    @rule(place=places, kind=st.sampled_from(sorted(OF_A_DATACENTER)), mode=st.sampled_from(FailoverMode),
+          automatic=st.booleans())
+    def ask(self, place: str, kind: OperationKind, mode: FailoverMode, automatic: bool) -> None:
         if place in self.under_way or self.traffic[place] not in PLAYBOOKS[kind].starts_from:
             return
-        if kind is OperationKind.RESTORE or check_leaving(place, self._providers()) is None:
-            self.under_way[place] = Operation(kind, version=self.version)
+        if self._violation(place, kind) is None and not (automatic and self.frozen):
+            self.under_way[place] = Operation(kind, mode, self.now_s + DEADLINE_S, automatic, version=self.version)
+
+    @rule()
+    def freeze_or_unfreeze(self) -> None:
+        self.frozen = not self.frozen
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), means_it=st.sampled_from([True, False, False, False]))
@@ -76,11 +102,27 @@ class Operations(RuleBasedStateMachine):
         if not means_it:
             return
         place = data.draw(st.sampled_from(sorted(self.under_way)))
+        if self.under_way[place].back:
+            return
         operation = self.under_way.pop(place)
-        event = PLAYBOOKS[operation.kind].cancelling.get(self.traffic[place])
-        if event is not None:
-            self.traffic[place] = move_traffic(self.traffic[place], event)
-            self.version += 1
+        self._move(place, PLAYBOOKS[operation.kind].cancelling.get(self.traffic[place], ()), evacuate=False)
+        self.gave_up.add(place)
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), means_it=st.sampled_from([True, False, False, False]))
+    def roll_back(self, data: st.DataObject, means_it: bool) -> None:
+        place = data.draw(st.sampled_from(sorted(self.under_way)))
+        if means_it and not self.under_way[place].back:
+            self._turn_back(self.under_way[place])
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data())
+    def pause_or_resume(self, data: st.DataObject) -> None:
+        operation = self.under_way[data.draw(st.sampled_from(sorted(self.under_way)))]
+        if operation.paused_at_s is not None:
+            self._resume(operation)
+        elif not operation.back:
+            operation.paused_at_s = self.now_s
 
     # What the control plane does
 
@@ -90,23 +132,56 @@ class Operations(RuleBasedStateMachine):
         """A replica looks at an operation; it may have been another one than the last time."""
         place = data.draw(st.sampled_from(sorted(self.under_way)))
         for _ in range(looks):
-            if place in self.under_way:
-                self._look(place, self.under_way[place])
+            operation = self.under_way.get(place)
+            if operation is None or operation.paused_at_s is not None:
+                return
+            if operation.automatic and self.frozen and not operation.back:
+                return
+            self._look(place, operation)
 
     def _look(self, place: str, operation: Operation) -> None:
-        steps = tuple(PLAYBOOKS[operation.kind].steps)
-        decision = decide(operation.kind, steps[operation.step], self._facts(place, operation))
+        decision = decide(operation.kind, operation.steps[operation.step], self._facts(place, operation))
         if decision.orders:
             operation.command = CommandStatus.ISSUED
-        for event in decision.moves:
-            self.traffic[place] = move_traffic(self.traffic[place], event)
-            self.version += 1
+        if decision.changes_routing:
+            self._move(place, decision.moves, decision.ramp_percent, decision.evacuate)
             operation.version = self.version
+        operation.undo |= decision.undo
         operation.memory = decision.memory
+        if "could not be moved" in decision.detail or "may finish" in decision.detail or "deadline" in decision.detail:
+            self.gave_up.add(place)
         if decision.verdict is Verdict.DONE:
             operation.step, operation.memory = operation.step + 1, Memory()
-        if operation.step == len(steps) or decision.verdict in (Verdict.FAIL, Verdict.REFUSE):
+        if decision.verdict is Verdict.BACK and not operation.back:
+            self._turn_back(operation)
+        elif operation.step == len(operation.steps) or decision.verdict in (
+                Verdict.FAIL, Verdict.REFUSE, Verdict.BACK):
             del self.under_way[place]
+
+    def _turn_back(self, operation: Operation) -> None:
+        self._resume(operation)
+        operation.back, operation.step, operation.memory = True, 0, Memory()
+
+    def _resume(self, operation: Operation) -> None:
+        if operation.paused_at_s is not None:
+            operation.deadline_s += self.now_s - operation.paused_at_s
+            operation.paused_at_s = None
+
+    def _move(self, place: str, moves: tuple[TrafficEvent, ...], percent: int | None = None,
+              evacuate: bool | None = None) -> None:
+        """As the topology does it: a state that is reached by degrees begins without traffic."""
+        for event in moves:
+            self.traffic[place] = move_traffic(self.traffic[place], event)
+            self.percent[place] = 0
+            if self.traffic[place] in (TrafficState.WARMING, TrafficState.ACTIVE):
+                self.evacuates[place] = False
+                self.gave_up.discard(place)
+        if percent is not None:
+            self.percent[place] = percent
+        if evacuate is not None:
+            self.evacuates[place] = evacuate
+        self.changed_at_s[place] = self.now_s
+        self.version += 1
 
     # What the rest of the world does
 
@@ -121,7 +196,13 @@ class Operations(RuleBasedStateMachine):
 
     def _take(self, edge: Edge) -> None:
         edge.version = self.version
-        edge.weights = {place: int(state is TrafficState.ACTIVE) for place, state in self.traffic.items()}
+        edge.weights = {place: effective_weight(state, WEIGHT, self.percent[place])
+                        for place, state in self.traffic.items()}
+        for place in PLACES:
+            if self.evacuates[place] and any(edge.weights.values()):
+                target = max(edge.weights, key=edge.weights.__getitem__)
+                moved, edge.open[place] = edge.open[place], 0
+                edge.open[target] += moved
 
     def _report(self, edge: Edge) -> None:
         edge.told_version, edge.told_open, edge.told_at_s = edge.version, dict(edge.open), self.now_s
@@ -130,11 +211,16 @@ class Operations(RuleBasedStateMachine):
     def requests_begin(self, name: str) -> None:
         """One wherever this edge still gives new requests."""
         edge = self.edges[name]
-        edge.open = {place: count + edge.weights[place] for place, count in edge.open.items()}
+        edge.open = {place: count + (edge.weights[place] > 0) for place, count in edge.open.items()}
 
     @rule(name=edges)
     def requests_end(self, name: str) -> None:
         self.edges[name].open = dict.fromkeys(PLACES, 0)
+
+    @rule(place=places)
+    def requests_fail(self, place: str) -> None:
+        """Enough of them to burn an error budget."""
+        self.failed[place] += PACE.burn_requests
 
     def _observe(self, place: str) -> None:
         self.observed_at_s[place] = self.now_s
@@ -158,7 +244,7 @@ class Operations(RuleBasedStateMachine):
     @invariant()
     def nothing_is_open_where_it_is_drained(self) -> None:
         for place, state in self.traffic.items():
-            if state is TrafficState.DRAINED and place not in self.under_way:
+            if state is TrafficState.DRAINED and place not in self.under_way and place not in self.gave_up:
                 assert self._inside(place) == 0, place
 
     @invariant()
@@ -170,20 +256,39 @@ class Operations(RuleBasedStateMachine):
     def _inside(self, place: str) -> int:
         return sum(edge.open[place] for edge in self.edges.values())
 
+    @invariant()
+    def no_more_than_all_of_the_traffic_is_asked_for(self) -> None:
+        assert all(0 <= percent <= 100 for percent in self.percent.values())
+
+    def _leaving(self) -> set[str]:
+        return {place for place, one in self.under_way.items() if one.kind in LEAVING}
+
     def _providers(self) -> dict[str, list[Provider]]:
-        leaving = {place for place, one in self.under_way.items() if one.kind is OperationKind.DRAIN}
-        return {"glm": [Provider(place, state is TrafficState.ACTIVE, place in leaving, routable=True, observed=True)
-                        for place, state in self.traffic.items()]}
+        return {"glm": [Provider(place, state is TrafficState.ACTIVE, place in self._leaving(), routable=True,
+                                 observed=True) for place, state in self.traffic.items()]}
+
+    def _violation(self, place: str, kind: OperationKind) -> Violation | None:
+        if kind not in LEAVING:
+            return None
+        away = [Place(one, one, state is not TrafficState.ACTIVE or one in self._leaving())
+                for one, state in self.traffic.items()]
+        last = check_leaving(place, self._providers())
+        return last or (check_away(place, away) if kind is OperationKind.DRAIN else None)
 
     def _facts(self, place: str, operation: Operation) -> Facts:
         fleet = FleetFacts(f"{place}-a", lease_live=True, observed_at_s=self.observed_at_s[place],
                            inflight=self._inside(place), unready="", command=operation.command)
         told = tuple(EdgeFacts(name, edge.told_at_s, (1, edge.told_version), None, edge.told_open[place])
                      for name, edge in self.edges.items())
-        return Facts(
-            now_s=self.now_s, deadline_s=FAR_S, datacenter_id=place, traffic_state=self.traffic[place],
-            snapshot=(1, operation.version), edges=told, fleets=(fleet,),
-            violation=check_leaving(place, self._providers()), forced=False, memory=operation.memory, pace=PACE)
+        facts = Facts(
+            now_s=self.now_s, deadline_s=operation.deadline_s, datacenter_id=place, traffic_state=self.traffic[place],
+            snapshot=(1, operation.version), edges=told, fleets=(fleet,), violation=None, forced=False,
+            memory=operation.memory, pace=PACE, ramp_percent=self.percent[place], evacuate=self.evacuates[place],
+            changed_at_s=self.changed_at_s[place], undo=operation.undo,
+            quality={one: QualityCounts(succeeded=0, failed=count) for one, count in self.failed.items()})
+        if operation.kind is OperationKind.FAILOVER:
+            facts = replace(facts, mode=operation.mode)
+        return replace(facts, violation=self._violation(place, operation.kind))
 
 
 TestOperations = Operations.TestCase
