@@ -110,16 +110,18 @@ def sheets(view: CapacityView) -> list[Sheet]:
 def plan_heading(found: PlanView) -> str:
     """What becomes of the plan's moves."""
     moves = sum(verdict.rule is None for verdict in found.verdicts)
+    if not moves:
+        return f"As of {render.moment(found.at)} a plan would move nothing"
     does = {PlannerMode.OFF: "the planner is off and would not make it", PlannerMode.AUTO: "it would be carried out",
             PlannerMode.ADVISE: "it would be told and not carried out"}[found.mode]
-    return f"As of {render.moment(found.at)} a plan would move {moves} pools; {does}"
+    return f"As of {render.moment(found.at)} a plan would move {_pools(moves)}; {does}"
 
 
 def plan_sheets(found: PlanView, explain: bool) -> list[Sheet]:
     """A plan as a table: what moves, and what would but for a rule; explained, every pool with its numbers."""
     shown = [one for one in found.verdicts if explain or one.rule is None or one.wanted != one.before]
     content = len(found.verdicts) - len(shown)
-    notes = [Text(f"{content} pools want nothing: --explain tells why", style=render.QUIET)] if content else []
+    notes = [Text(f"{_pools(content)} more: content, as --explain tells", style=render.QUIET)] if content else []
     columns = [Column("DATACENTER"), Column("MODEL"), Column("POOL"), Column("REPLICAS", right=True), Column("RULE"),
                Column("WHY", loose=True)]
     rows: list[list[Cell]] = [[one.datacenter, one.model, one.role, _replicas(one), _rule(one), _why(one)]
@@ -132,7 +134,7 @@ def history_sheet(plans: Iterable[PlanView]) -> Sheet:
     """Plans that were made, a line each."""
     columns = [Column("AT"), Column("MODE"), Column("MOVES", loose=True)]
     rows: list[list[Cell]] = [[
-        render.minute(one.at), one.mode if one.applied or one.mode != "auto" else "held",
+        render.minute(one.at), one.mode,
         ", ".join(f"{v.deployment} {v.role} {v.before} {ARROW} {v.after}" for v in one.verdicts if v.rule is None)
         or Text("none", style=render.QUIET)] for one in plans]
     return Sheet(columns, rows, "No plan moved anything yet; --all lists those that moved nothing, too.")
@@ -166,13 +168,17 @@ def _pools_sheet(models: Iterable[ModelCapacity]) -> Sheet:
 
 
 def _figures_sheet(verdicts: Sequence[Verdict]) -> Sheet:
-    columns = [Column("DATACENTER"), Column("MODEL"), Column("POOL"), *(Column(title, right=True) for title in (
-        "ASKED", "EXPECTED", "AT MOST", "PLANNED EACH", "USED", "KV", "KNOWN"))]
+    columns = [Column("DEPLOYMENT"), Column("POOL"), *(Column(title, right=True) for title in (
+        "ASKED", "EXPECTED", "AT MOST", "EACH", "USED", "KV", "KNOWN"))]
     rows: list[list[Cell]] = [
-        [one.datacenter, one.model, one.role, _load(one.figures.load), _load(one.figures.expected),
-         _load(one.figures.quiet_load), _load(one.figures.per_replica), _percent(one.figures.utilisation),
-         _percent(one.figures.kv_usage), _percent(one.figures.coverage)] for one in verdicts]
+        [one.deployment, one.role, _load(one.figures.load), _load(one.figures.expected), _load(one.figures.quiet_load),
+         _load(one.figures.per_replica), _percent(one.figures.utilisation), _percent(one.figures.kv_usage),
+         _percent(one.figures.coverage)] for one in verdicts]
     return Sheet(columns, rows, "No pools yet.")
+
+
+def _pools(count: int) -> str:
+    return "1 pool" if count == 1 else f"{count} pools"
 
 
 def _replicas(one: Verdict) -> Cell:

@@ -81,8 +81,8 @@ def test_capacity_is_shown_by_model_datacenter_pool_and_fleet(meridian: Meridian
 
 
 def test_the_tables_fit_a_terminal(meridian: Meridian, api: OperatorServer) -> None:
-    answers(api, view(place("us-east-1"), place("eu-north-1")), plan(verdict(), HELD, CONTENT))
-    for arguments in (["capacity"], ["capacity", "plan"]):
+    answers(api, view(place("us-east-1"), place("eu-north-1")), *[plan(verdict(), HELD, CONTENT)] * 2)
+    for arguments in (["capacity"], ["capacity", "plan"], ["capacity", "plan", "--explain"]):
         lines = meridian(*arguments).out.splitlines()[2:]
         assert max(map(len, lines)) <= 80
 
@@ -120,7 +120,7 @@ def test_who_set_the_mode_and_who_froze_automation_is_told(meridian: Meridian, a
 def test_a_plan_shows_moves_and_what_a_rule_held_back(meridian: Meridian, api: OperatorServer) -> None:
     answers(api, plan(verdict(), HELD, CONTENT))
     out = " ".join(meridian("capacity", "plan").out.split())
-    assert [word for word in ("2 → 3", "step interval", "2 (3)", "1 pools want nothing", "would move 1 pools",
+    assert [word for word in ("2 → 3", "step interval", "2 (3)", "1 pool more: content", "would move 1 pool;",
                               "told and not carried out") if word not in out] == []
     assert "dead band" not in out
 
@@ -129,7 +129,14 @@ def test_an_explained_plan_tells_of_every_pool_with_its_numbers(meridian: Meridi
     answers(api, plan(verdict(), HELD, CONTENT))
     rows = [line.split("\t") for line in meridian("capacity", "plan", "--explain", "-o", "plain").out.splitlines()]
     assert ["eu-north-1", "sim/glm-5.3", "decode", "2", "dead band", CONTENT.why] in rows
-    assert ["us-east-1", "sim/glm-5.3", "decode", "18", "17.2", "21", "10", "90%", "25%", "100%"] in rows
+    assert ["us-east-1-a-glm", "decode", "18", "17.2", "21", "10", "90%", "25%", "100%"] in rows
+
+
+def test_a_plan_that_moves_nothing_says_so(meridian: Meridian, api: OperatorServer) -> None:
+    answers(api, plan(CONTENT))
+    out = " ".join(meridian("capacity", "plan").out.split())
+    assert "a plan would move nothing" in out
+    assert "Nothing to move: meridian capacity plan --explain tells why." in out
 
 
 @pytest.mark.parametrize(("mode", "words"), [
