@@ -15,7 +15,7 @@ from tests.integration.control_plane.replica import MODEL
 from tests.integration.control_plane.simulated import EAST, WEST, World, running_world
 
 NEW = {"kind": "sim", "revision": "new"}
-PACE = {"ramp_hold_s": 0.1, "watch_s": 0.2}
+PACE: dict[str, Any] = {"ramp_hold_s": 0.1, "watch_s": 0.2}
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_the_plan_lists_each_cells_steps(world: World) -> None:
 
 async def test_probes_that_fail_roll_it_back(world: World) -> None:
     for agent in world.agents.values():
-        agent._progress = lambda _: CommandState.FAILED  # type: ignore[method-assign]
+        agent._progress = lambda command: CommandState.FAILED  # type: ignore[method-assign]
     async with world.running():
         ended = await world.ended(await started(world), timeout_s=60)
     assert ended.state is OperationState.ROLLED_BACK
