@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 
+import msgspec
+
 from control_plane.contracts.usage import Attempt
 from edge_api.dialects.base import Upstream
 from edge_api.hot.client import Client
@@ -150,17 +152,21 @@ class Attempts(ABC):
         if self._connection is not None:
             self._attempt_failed(Failure(FailureKind.SLOW, self._status))
 
-    def _note_failure(self, failure: Failure) -> None:
+    def _note_failure(self, failure: Failure) -> Failure:
+        """Tells whoever learns from failures, and returns this one with what they know of it."""
+        if failure.is_plain_500 and self._services.chooser.broke(self._datacenter_id):
+            failure = msgspec.structs.replace(failure, is_shared=True)
         self._services.metrics.upstream_failed(self._datacenter_id, failure.kind)
         chooser, route = self._services.chooser, self._route
         if failure.kind is FailureKind.LOST:
             chooser.failed(self._datacenter_id)
         elif route is None:
-            return
+            return failure
         elif failure.kind is FailureKind.OVERLOADED:
             chooser.overloaded(route, failure.retry_after_s)
         elif failure.counts_against_datacenter and self._prepared.asked.upstream is not Upstream.EMBEDDINGS:
             chooser.erred(route)  # that a model makes no embeddings is no fault of its datacenter
+        return failure
 
     def _leave_attempt(self, status: int, failed: bool = False) -> None:
         """Whatever became of it, the attempt is over: its connection, its wait and its place in the count are free."""

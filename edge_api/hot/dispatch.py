@@ -208,7 +208,7 @@ class Dispatch(Attempts):
     def _attempt_failed(self, failure: Failure) -> None:
         """The attempt is over without an answer: the request goes elsewhere, or its client is told."""
         engine = self._route.engine if self._route is not None else NO_FACTS
-        self._note_failure(failure)
+        failure = self._note_failure(failure)
         self._leave_attempt(failure.status, failed=failure.kind is not FailureKind.CROWDED)
         self._failures.append(failure)
         self._excluded |= {self._datacenter_id}

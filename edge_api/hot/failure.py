@@ -42,30 +42,33 @@ class FailureKind(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """One failed attempt. `status` is the datacenter's, 0 if it never answered."""
+    """One failed attempt. `status` is the datacenter's, 0 if it never answered. `is_shared`: others' requests failed
+    there before it, and none was served since."""
 
     kind: FailureKind
     status: int = 0
     retry_after_s: float | None = None
+    is_shared: bool = False
 
     @property
     def may_be_the_requests_own(self) -> bool:
         """Whether the request itself may be what the engine cannot bear: it answered, and failed while it did.
 
-        Source: a prompt beyond the context window, and a bad JSON schema, are plain 500s of Dynamo.
+        Source: a prompt beyond the context window, and a bad JSON schema, are plain 500s of Dynamo. So is everything
+        that it is asked while a pool has no worker: then the failure is shared.
         """
-        return self.kind is FailureKind.BROKEN and self.status not in (0, 502, 504)
+        return self.kind is FailureKind.BROKEN and self.status not in (0, 502, 504) and not self.is_shared
 
     @property
     def is_plain_500(self) -> bool:
         """Whether the datacenter itself, and not one of its connections or doors, said that it failed."""
-        return self.kind is FailureKind.BROKEN and self.status == 500
+        return self.kind is FailureKind.BROKEN and self.status == 500 and not self.is_shared
 
     @property
     def counts_against_datacenter(self) -> bool:
         """Overload is told by the engine and heals by itself; a plain 500 may be one request's own doing; this edge's
         own bound says nothing of the datacenter."""
-        return self.kind in (FailureKind.LOST, FailureKind.NOT_SERVED) or self.status in (502, 504)
+        return self.kind in (FailureKind.LOST, FailureKind.NOT_SERVED) or self.status in (502, 504) or self.is_shared
 
 
 class EngineError(msgspec.Struct, gc=False):

@@ -123,6 +123,11 @@ class Chooser(Protocol):
 
     def succeeded(self, datacenter_id: str) -> None: ...
 
+    def broke(self, datacenter_id: str) -> bool:
+        """It answered a plain 500, which may be the request's own doing. True if others' requests failed there before,
+        and none was served since: then it is not."""
+        ...
+
     def erred(self, route: Route) -> None:
         """An answer broke off, or was 502, 504, or 404 for a model that should be there."""
         ...

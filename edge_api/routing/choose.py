@@ -80,6 +80,10 @@ class Chooser:
         """It answered a request, whatever the status."""
         self._health.succeeded(datacenter_id)
 
+    def broke(self, datacenter_id: str) -> bool:
+        """It answered a plain 500. True if it fails others, too."""
+        return self._health.broke(datacenter_id)
+
     def erred(self, route: Route) -> None:
         """An answer from there broke off, or was that of a bad gateway: 502, 504, or 404 for a model it should have."""
         if self._health.erred(route, self._open_requests.get(route.deployment_id, 0)):

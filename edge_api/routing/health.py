@@ -5,7 +5,8 @@ frontend is lost to the prober, or a request's connection failed, which ejects i
 30 s. It *falters* when it can be reached and does not serve: half of at least five requests broke or met a bad gateway
 (ejected for 5 s, then longer), or it said that it is overloaded (left alone for as long as it asked, within bounds), or
 a probe of it is overdue: it may be lost, and until that is certain only new requests keep away.
-Refusals that are the request's own doing, and slowness, are no evidence at all.
+Refusals that are the request's own doing, and slowness, are no evidence at all. A plain 500 may be either: it is the
+datacenter's where it follows other failures with nothing served between.
 
 When an ejection ends, one request at a time tries the datacenter (half-open). A frontend that was lost gets its
 sessions back over `RAMP_S`, each once.
@@ -30,6 +31,9 @@ LONGEST_FALTER_S = 60.0
 SHORTEST_COOL_DOWN_S = 0.5
 LONGEST_COOL_DOWN_S = 15.0
 DEFAULT_COOL_DOWN_S = 1.0
+# Failures with nothing served between, beyond which a plain 500 is the datacenter's: one of any other kind, or several
+# plain ones, for these may be the same client's, tried again.
+AILING = 3
 
 
 @dataclass(slots=True)
@@ -92,6 +96,7 @@ class Health:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._evidence = _Evidence()
+        self._ailing: dict[str, int] = {}
         self.has_faults = False
         self.rtt_ms: dict[Address, float] = {}
 
@@ -158,18 +163,28 @@ class Health:
         """A connection failed. True if this ejected the datacenter."""
         now_s, refused = self.clock.monotonic_s(), self._evidence.refused
         self.has_faults = True
+        self._ailing[datacenter_id] = AILING
         if datacenter_id in refused:
             return refused[datacenter_id].lengthen(now_s, LONGEST_EJECTION_S)
         refused[datacenter_id] = _Ejection(FIRST_EJECTION_S, now_s + FIRST_EJECTION_S)
         return True
 
     def succeeded(self, datacenter_id: str) -> None:
-        """It answered: whatever kept connections from it is over."""
+        """It answered: whatever kept connections from it is over, and it fails not everybody."""
+        if self._ailing:
+            self._ailing.pop(datacenter_id, None)
         if self.has_faults and self._evidence.refused.pop(datacenter_id, None) is not None:
             self._tell()
 
+    def broke(self, datacenter_id: str) -> bool:
+        """A request met a plain 500. True if that is the datacenter's doing."""
+        failures = self._ailing.get(datacenter_id, 0)
+        self._ailing[datacenter_id] = failures + 1
+        return failures >= AILING
+
     def erred(self, route: Route, open_requests: int) -> bool:
         """A request broke off or met a bad gateway, one of `open_requests` there. True if this ejected it."""
+        self._ailing[route.datacenter_id] = AILING
         evidence, now_s, key = self._evidence, self.clock.monotonic_s(), route.deployment_id
         self.has_faults = True
         ejection = evidence.faltering.get(key)
@@ -187,6 +202,7 @@ class Health:
 
     def overloaded(self, route: Route, retry_after_s: float | None) -> None:
         """It said that it has no room, and maybe for how long. That is no failure."""
+        self._ailing[route.datacenter_id] = AILING
         asked_s = DEFAULT_COOL_DOWN_S if retry_after_s is None else retry_after_s
         wait_s = ids.jitter(min(max(asked_s, SHORTEST_COOL_DOWN_S), LONGEST_COOL_DOWN_S))
         cooling, until_s = self._evidence.cooling, self.clock.monotonic_s() + wait_s

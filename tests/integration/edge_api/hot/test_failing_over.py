@@ -161,6 +161,17 @@ async def test_one_tenants_500_does_not_eject_the_datacenter(edge: EdgeUnderTest
     assert len(home.seen) == seen + 1
 
 
+async def test_datacenters_that_fail_everybody_are_no_requests_fault(
+        edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
+    """An engine without a worker answers plain 500s to whatever it is asked."""
+    home.script = other.script = refuses(503)
+    edge.route_to(us_east_1=100, eu_north_1=100)
+    await edge.client.ask()
+    home.script = other.script = refuses(500)
+    answer = await edge.client.ask()
+    assert (answer.status, answer.headers["x-should-retry"]) == (502, "true")
+
+
 async def test_a_request_that_breaks_every_datacenter_is_tried_in_two(
         edge: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:
     home.script = other.script = refuses(500)

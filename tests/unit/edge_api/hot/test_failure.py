@@ -24,7 +24,7 @@ def test_what_is_the_datacenters_fault_may_go_elsewhere(status: int, kind: Failu
     (Failure(FailureKind.LOST), True), (Failure(FailureKind.NOT_SERVED, 404), True),
     (Failure(FailureKind.BROKEN, 502), True), (Failure(FailureKind.BROKEN, 500), False),
     (Failure(FailureKind.OVERLOADED, 503), False), (Failure(FailureKind.SLOW), False),
-    (Failure(FailureKind.CROWDED), False),
+    (Failure(FailureKind.CROWDED), False), (Failure(FailureKind.BROKEN, 500, is_shared=True), True),
 ])
 def test_only_a_dead_datacenter_counts_against_itself(failure: Failure, counts: bool) -> None:
     assert failure.counts_against_datacenter is counts
@@ -89,11 +89,18 @@ def test_a_full_edge_and_overload_are_429() -> None:
     ([Failure(FailureKind.BROKEN, 502), Failure(FailureKind.BROKEN, 500)], b"true"),
     ([Failure(FailureKind.OVERLOADED, 503), Failure(FailureKind.BROKEN, 500)], b"true"),
     ([Failure(FailureKind.BROKEN, 504)], b"true"), ([Failure(FailureKind.BROKEN, 200)] * 2, b"true"),
-    ([Failure(FailureKind.CROWDED), Failure(FailureKind.BROKEN, 500)], b"true")])
+    ([Failure(FailureKind.CROWDED), Failure(FailureKind.BROKEN, 500)], b"true"),
+    ([Failure(FailureKind.BROKEN, 500, is_shared=True), Failure(FailureKind.BROKEN, 500)], b"true")])
 def test_only_a_request_that_broke_whatever_answered_is_not_to_be_repeated(
         failures: list[Failure], retry: bytes) -> None:
     refused = give_up(failures)
     assert (refused.status, dict(refused.headers())[b"x-should-retry"]) == (502, retry)
+
+
+def test_a_500_that_others_met_as_well_does_not_end_the_search() -> None:
+    shared = Failure(FailureKind.BROKEN, 500, is_shared=True)
+    assert may_go_elsewhere([shared, Failure(FailureKind.BROKEN, 500)])
+    assert not may_go_elsewhere([Failure(FailureKind.BROKEN, 500)] * 2)
 
 
 def failure(code: int | str | None) -> Failure:

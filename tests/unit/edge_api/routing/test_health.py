@@ -5,6 +5,7 @@ import pytest
 from control_plane.contracts.clock import ManualClock
 from control_plane.contracts.snapshot import TrafficState
 from edge_api.routing.health import (
+    AILING,
     DEFAULT_COOL_DOWN_S,
     FIRST_EJECTION_S,
     FIRST_FALTER_S,
@@ -278,3 +279,31 @@ class TestProbes:
         health.forget(HERE.address)
         assert not health.has_faults
         assert health.rtt_ms == {}
+
+
+class TestPlain500s:
+    def test_the_first_ones_may_be_the_requests_own(self, health: Health) -> None:
+        assert [health.broke(DC) for _ in range(AILING + 1)] == AILING * [False] + [True]
+
+    def test_between_others_that_are_served_they_always_are(self, health: Health) -> None:
+        for _ in range(2 * AILING):
+            assert not health.broke(DC)
+            health.succeeded(DC)
+
+    def test_after_a_failure_of_another_kind_they_are_the_datacenters(self, health: Health) -> None:
+        for fails in (lambda: health.failed(DC), lambda: health.erred(HERE, 1), lambda: health.overloaded(HERE, None)):
+            fails()
+            assert health.broke(DC)
+            health.succeeded(DC)
+            assert not health.broke(DC)
+            health.succeeded(DC)
+
+    def test_those_of_another_datacenter_say_nothing(self, health: Health) -> None:
+        health.failed(DC)
+        assert not health.broke(THERE.datacenter_id)
+
+    def test_they_alone_keep_nobody_away(self, health: Health) -> None:
+        for _ in range(AILING):
+            health.broke(DC)
+        assert not is_away(health)
+        assert not health.has_faults
