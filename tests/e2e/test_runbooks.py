@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -40,11 +41,12 @@ def back_in_service(stack: LocalStack) -> None:
         if place["traffic_state"] != "active":
             stack.meridian("restore", place["id"], "--reason", "the page is over", "--wait", "--force", "-y")
     stack.settle()
+    until(lambda: all(lease_is_live(stack, place["id"]) for place in stack.facts["datacenters"]), 60, "live leases")
 
 
 def newest_operation(stack: LocalStack) -> str:
     """Its id; empty while the control plane is away or nothing was ever ordered."""
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError, httpx.HTTPError):
         found = stack.operator("/operator/v1/operations", limit=1)["data"]
         return str(found[0]["id"]) if found else ""
     return ""
@@ -124,7 +126,7 @@ def without_postgres(stack: LocalStack) -> Iterator[None]:
 
 def ahead(stack: LocalStack) -> list[object]:
     """Who has seen more than the database holds."""
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError, httpx.HTTPError):
         return list(stack.operator("/operator/v1/recovery")["ahead"])
     return []
 
@@ -191,8 +193,10 @@ def of_kind(stack: LocalStack, kind: str) -> list[psutil.Process]:
 
 def lease_is_live(stack: LocalStack, place: str) -> bool:
     """Whether the datacenter's agent holds its lease."""
-    [datacenter] = [one for one in stack.operator("/operator/v1/status")["datacenters"] if one["id"] == place]
-    return bool(datacenter["fleets"][0]["lease_live"])
+    with contextlib.suppress(ConnectionError, httpx.HTTPError):
+        [datacenter] = [one for one in stack.operator("/operator/v1/status")["datacenters"] if one["id"] == place]
+        return bool(datacenter["fleets"][0]["lease_live"])
+    return False
 
 
 SITUATIONS: dict[str, Situation] = {
