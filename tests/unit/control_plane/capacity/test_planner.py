@@ -240,7 +240,8 @@ class TestSpare:
         assert "planned for 5 each: 90% used" in move.why
 
     def test_a_datacenter_that_is_away_is_the_one_that_was_spared_for(self) -> None:
-        away = {**FLEETS, "east": replace(FLEETS["east"], takes_traffic=False), "north": Fleet("north", "us-2", "us", 8)}
+        away = {**FLEETS, "east": replace(FLEETS["east"], takes_traffic=False),
+                "north": Fleet("north", "us-2", "us", 8)}
         assert usable_share(observed(WEST, EAST, fleets=away), GLM, 1) == 1.0
         assert usable_share(observed(WEST, EAST, pool("north"), fleets=away), GLM, 1) == 1.0
         assert usable_share(observed(WEST, EAST, pool("north"), fleets=away), GLM, 2) == 0.5
