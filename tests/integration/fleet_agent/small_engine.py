@@ -1,8 +1,9 @@
 """A small engine of real processes: `plan` answers like `python -m engine plan`, `serve` is one of its processes.
 
 A fleet is a bus, the replicas of each pool, and a frontend whose /metrics shows what `figures.json` in the state
-directory says. A replica that finds `NAME.break` there ends at once; `engine` in the specification may hold
-`stop_delay_s` (how long SIGTERM takes), `orphan` (leave a child behind), `revision` and `refuse`.
+directory says; it answers every POST with one token. A replica that finds `NAME.break` there ends at once; `engine` in
+the specification may hold `stop_delay_s` (how long SIGTERM takes), `orphan` (leave a child behind), `revision` and
+`refuse`.
 """
 
 import argparse
@@ -91,6 +92,16 @@ def handler(arguments: argparse.Namespace) -> type[BaseHTTPRequestHandler]:
             if self.path == "/metrics":
                 body = page(json.loads((arguments.state_dir / "figures.json").read_text())).encode()
             self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            """A completion of one token, unless the state directory has a file `mute`."""
+            self.rfile.read(int(self.headers["content-length"]))
+            is_mute = (arguments.state_dir / "mute").exists()
+            body = b"no worker" if is_mute else b'{"usage": {"completion_tokens": 1}}'
+            self.send_response(500 if is_mute else 200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

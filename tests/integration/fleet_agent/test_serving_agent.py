@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.contracts.agent_sync import CommandState
 from tests.integration.fleet_agent import conftest
 from tests.integration.fleet_agent.conftest import AgentProcess, Engine
 from tests.integration.fleet_agent.fake_control_plane import FakeControlPlane
@@ -98,3 +99,19 @@ def test_its_processes_say_which_fleet_they_belong_to(serving: Serving) -> None:
 def test_every_poll_is_by_one_boot_under_one_epoch(serving: Serving) -> None:
     assert {request.boot_id for request in serving.control_plane.requests} == {serving.control_plane.boot_id}
     assert {request.epoch for request in serving.control_plane.requests} == {None, 1}
+
+
+@pytest.mark.parametrize(("is_mute", "outcome", "words"), [
+    (False, CommandState.SUCCEEDED, "a token of sim/glm in "), (True, CommandState.FAILED, "answered 500: no worker")])
+def test_a_probe_asks_the_fleets_own_frontend(serving: Serving, is_mute: bool, outcome: CommandState,
+                                              words: str) -> None:
+    seq = 20 + is_mute
+    with contextlib.ExitStack() as stack:
+        if is_mute:
+            (serving.engine.path / "mute").touch()
+            stack.callback((serving.engine.path / "mute").unlink)
+        serving.control_plane.order(examples.probe(seq, epoch=serving.control_plane.epoch))
+        seen = serving.control_plane.wait_for(lambda request: any(
+            (ack.command_id, ack.state) == (f"probe_{seq}", outcome) for ack in request.acks))
+    (said,) = [ack.result for ack in seen.acks if ack.command_id == f"probe_{seq}"]
+    assert words in said
