@@ -13,7 +13,7 @@ from tests import throwaway
 from tests.e2e.stack import LocalStack, state_directory
 
 TEMPLATE = "migrated"
-ON_THE_STACK = ("tests/contract/", "tests/e2e/")
+ON_THE_STACK = ("tests/contract/", "tests/e2e/", "tests/chaos/test_scenarios.py")
 
 
 class WholeFiles(LoadScopeScheduling):

@@ -4,7 +4,9 @@ Exit code 0 if every property holds, 1 if one does not, 2 for a command line tha
 """
 
 import argparse
+import asyncio
 import shlex
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,9 +16,13 @@ from tests.chaos.checker import Property, failures
 from tests.chaos.report import Report
 from tests.chaos.scenarios.every import every
 from tests.chaos.scenarios.scenario import Scenario, Size
+from tests.chaos.small import small_world
 from tests.chaos.world import World
 from tests.e2e.stack import LocalStack, state_directory
 
+SKIP_LOCK, SHIP_BEFORE_FSYNC, RESTAMP_ID = "skip_lock", "ship_before_fsync", "restamp_id"
+RACES = "tests/integration/control_plane/operations/test_races.py"
+PLANTED_KILLS = 3
 DATACENTERS, EDGES, REPLICAS = 3, 2, 2
 
 
@@ -24,6 +30,8 @@ def main(arguments: list[str]) -> int:
     """Runs the scenarios that are asked for, one after the other, on one stack."""
     scenarios = every()
     asked = parser(scenarios).parse_args(arguments)
+    if asked.plant:
+        return planted(asked.plant, asked.seed or 0, asked.kills if "--kills" in arguments else PLANTED_KILLS)
     chosen = [scenarios[name] for name in asked.scenario or scenarios]
     seed = asked.seed if asked.seed is not None else uuid7().int % 1_000_000
     size = Size(kills=asked.kills, requests=asked.requests, outage_s=asked.outage, per_s=asked.rate)
@@ -43,6 +51,25 @@ def main(arguments: list[str]) -> int:
             stack.kill_all() if sys.exc_info()[0] else stop(stack)
     report.verdict(found, again(arguments, asked.seed, seed))
     return 1 if failures(found) else 0
+
+
+def planted(plant: str, seed: int, kills: int) -> int:
+    """A run with a known bug in it: 1, as for any other bug, if it was caught."""
+    if plant == SKIP_LOCK:
+        return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", f"tests.chaos.plants.{plant}", RACES],
+                              check=False).returncode
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="meridian-chaos-") as place:
+        found = asyncio.run(_small_run(Path(place), seed, plant, kills))
+    report.table(f"{plant}, planted into an edge that dies {kills} times", found)
+    report.verdict(found, shlex.join(["./dev", "chaos", "--plant", plant, "--seed", str(seed)]))
+    return 1 if failures(found) else 0
+
+
+async def _small_run(directory: Path, seed: int, plant: str, kills: int) -> list[Property]:
+    async with small_world(directory, seed, plant, forgets=plant == SHIP_BEFORE_FSYNC) as world:
+        await world.run(kills)
+        return world.properties()
 
 
 def run(scenario: Scenario, stack: LocalStack, directory: Path, seed: int, size: Size, report: Report,
@@ -88,6 +115,8 @@ def parser(scenarios: dict[str, Scenario]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--scenario", action="append", choices=sorted(scenarios), metavar="NAME",
                        help="only this one; may be given several times")
+    found.add_argument("--plant", choices=(SKIP_LOCK, SHIP_BEFORE_FSYNC, RESTAMP_ID), metavar="NAME",
+                       help="run with this known bug instead, to see it caught: %(choices)s")
     found.add_argument("--seed", type=int, help="of all chance; without it a new one, which is printed")
     found.add_argument("--kills", type=int, default=size.kills, help="how many processes die (default: %(default)s)")
     found.add_argument("--requests", type=int, default=size.requests,

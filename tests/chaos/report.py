@@ -21,7 +21,7 @@ class Report:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
         self._live = self.console.is_terminal
-        self._told_at_s = 0.0
+        self._told_at_s = time.monotonic()
         self._width = 0
 
     def say(self, text: str) -> None:

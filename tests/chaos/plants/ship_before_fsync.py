@@ -1,5 +1,5 @@
-"""The bug: an edge ships what is written and not yet durable. After a loss of power the control plane knows records that
-the edge's disk does not, and the edge settles the same requests in another way."""
+"""The bug: an edge ships what is written and not yet durable. After a loss of power the control plane knows records
+that the edge's disk does not, and the edge settles the same requests in another way."""
 
 from typing import Any
 
