@@ -61,7 +61,7 @@ def status(cli: Invocation, watch: Watch = False, every: Every = 2.0) -> None:
 def heading(view: StatusView) -> str:
     """What the figures are as of."""
     lineage = f" of lineage {view.lineage}" if view.lineage > 1 else ""
-    frozen = f"; automation is frozen {_frozen(view.automation)}" if view.automation.frozen else ""
+    frozen = f"\nAutomation is frozen {_frozen(view.automation)}" if view.automation.frozen else ""
     return f"Snapshot {view.snapshot_version}{lineage}, as of {render.moment(view.as_of)}{frozen}"
 
 

@@ -71,4 +71,4 @@ def test_what_edges_say_against_a_datacenter_stands_below_it(meridian: Meridian,
 def test_frozen_automation_is_in_the_heading(meridian: Meridian, api: OperatorServer) -> None:
     frozen = {"frozen": True, "until": None, "by": "operator:olga", "reason": "a storm"}
     said = " ".join(word for line in shown(meridian, api, view(automation=frozen))[:2] for word in line)
-    assert "automation is frozen until somebody ends it by operator:olga: a storm" in said
+    assert "Automation is frozen until somebody ends it by operator:olga: a storm" in said
