@@ -15,10 +15,10 @@ from tests.simulation.situations import ENOUGH_SEEDS, REQUIRED, missing
 def main(arguments: list[str]) -> int:
     """Exit status 1: something was violated, or a situation was missed by a run that is long enough for all."""
     asked = _parser().parse_args(arguments)
-    with planted(asked.plant) if asked.plant else nullcontext():
-        if asked.trace:
+    if asked.trace:
+        with planted(asked.plant) if asked.plant else nullcontext():
             return _trace(asked.start)
-        campaign = run_many(asked.start, asked.seeds, asked.jobs, asked.failures, _progress, asked.steps)
+    campaign = run_many(asked.start, asked.seeds, asked.jobs, asked.failures, _progress, asked.steps, asked.plant)
     if sys.stderr.isatty():
         print(file=sys.stderr)  # noqa: T201
     return tell(campaign)
@@ -36,8 +36,8 @@ def tell(campaign: Campaign) -> int:
     for situation in missed if is_enough else ():
         print(f"        0 * {situation}: NEVER REACHED")  # noqa: T201
     print(  # noqa: T201
-        f"{campaign.seeds:,} seeds, {campaign.steps:,} steps in {campaign.wall_s:.0f} s: {len(campaign.failures)} seeds "
-        f"violated something; {len(REQUIRED) - len(missed)} of {len(REQUIRED)} situations reached"
+        f"{campaign.seeds:,} seeds, {campaign.steps:,} steps in {campaign.wall_s:.0f} s: {len(campaign.failures)} "
+        f"seeds violated something; {len(REQUIRED) - len(missed)} of {len(REQUIRED)} situations reached"
         + ("" if is_enough or not missed else f" (it takes {ENOUGH_SEEDS} seeds for all)"))
     return 1 if campaign.failures or (missed and is_enough) else 0
 
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--steps", type=int, default=None, help="stop once so many steps were made in all")
     parser.add_argument("--trace", action="store_true", help="tell all that happens in the first seed, and stop")
-    parser.add_argument("--plant", choices=sorted(PLANTS), default=None, help="plant a bug, which must be found")
+    parser.add_argument("--plant", choices=sorted(PLANTS), default="", help="plant a bug, which must be found")
     parser.add_argument("--jobs", type=int, default=None, help="processes side by side (default: one a core)")
     parser.add_argument("--failures", type=int, default=3, help="stop after so many failed seeds (default 3)")
     return parser

@@ -56,9 +56,9 @@ class Tables:
     def __init__(self, loop: VirtualLoop, chance: Random, story: Story) -> None:
         self.loop, self.chance, self.story = loop, chance, story
         self.rows: dict[str, dict[Any, Row]] = {}
-        self.holders: dict[Key, "Session"] = {}
+        self.holders: dict[Key, Session] = {}
         self.listeners: list[Callable[[str], None]] = []
-        self.on_commit: list[Callable[["Session"], None]] = []
+        self.on_commit: list[Callable[[Session], None]] = []
         self.is_away = False
         self.latency_share = 0.25
 

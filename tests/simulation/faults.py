@@ -84,6 +84,7 @@ def _power_loss(world: "World", chance: Random) -> None:
     if machine.process is None or not machine.process.alive:
         return
     world.story.note(f"{machine.name} loses power")
+    world.story.powerless.add(machine.name)
     _stop_edge(world, machine)
     before = frames_in(machine.disk)
     if machine.disk.lose_power(chance):

@@ -94,7 +94,7 @@ class AgentDisk:
     """Stands for the agent's store, with the same refusal of lower numbers; what is saved survives every crash."""
 
     engine: Engine
-    state: AgentState = AgentState()
+    state: AgentState = field(default_factory=AgentState)
     commands: dict[str, CommandState] = field(default_factory=dict)
 
     def load(self) -> AgentState:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 MOST_REPORTS = 6
+LONGEST_TRANSACTION_S = 10.0
 COMMAND_MOVES = {status: {status} | (set(CommandStatus) - {CommandStatus.ISSUED} if status in OPEN_COMMANDS else set())
                  for status in CommandStatus}
 
@@ -51,7 +52,8 @@ class Watcher:
         stored = {place.id: (place.traffic_state.value, effective_weight(
             place.traffic_state, place.weight, place.ramp_percent), place.evacuate)
             for place in self.tables.table("datacenter").values()}
-        self.story.require(told == stored, "a snapshot holds the newest facts", f"{key} says {told}, and it is {stored}")
+        self.story.require(told == stored, "a snapshot holds the newest facts",
+                           f"{key} says {told}, and it is {stored}")
 
     def _agent_lease(self, fleet: str, row: Any, session: Session) -> None:
         epoch, boot_id = self._epochs.get(fleet, (0, ""))
@@ -92,10 +94,10 @@ class Watcher:
         self.story.note(f"{row.kind.value} of {row.subject} is {row.state.value}"
                         + (f": {row.error}" if row.error else ""), session.process.name)
         self.story.reach(f"{row.kind.value} {row.state.value}")
-        if row.kind is OperationKind.FAILOVER and row.state is OperationState.RUNNING:
-            if any(change.subject == row.subject and change.kind is OperationKind.DRAIN
-                   for change in self.tables.table("operation").values()):
-                self.story.reach("a failover after a drain")
+        if row.kind is OperationKind.FAILOVER and any(
+                other.subject == row.subject and other.kind is OperationKind.DRAIN
+                for other in self.tables.table("operation").values()):
+            self.story.reach("a failover after a drain")
         self._check_claims()
 
     def _operation_step(self, key: Any, row: Any, session: Session) -> None:
@@ -115,7 +117,8 @@ class Watcher:
         active = [one.id for one in self.tables.table("datacenter").values()
                   if one.traffic_state is TrafficState.ACTIVE]
         self.story.require(bool(active), "the last datacenter is never taken",
-                           f"{operation.kind.value} {operation.id} made {place} {row.traffic_state.value}: none is active")
+                           f"{operation.kind.value} {operation.id} made {place} {row.traffic_state.value}:"
+                           " none is active")
 
     def _check_claims(self) -> None:
         held: dict[str, str] = {}
@@ -151,7 +154,8 @@ def unsettled(world: "World") -> Any:
         row = tables.table("edge").get(machine.name)
         acked = (row.acked_lineage, row.acked_version) if row else None
         if acked != (head.lineage, head.version):
-            yield "every edge comes to the newest snapshot", f"{machine.name} told {acked}, the newest is {head.version}"
+            yield ("every edge comes to the newest snapshot",
+                   f"{machine.name} told {acked}, the newest is {head.lineage}.{head.version}")
     yield from _unsettled_fleets(world)
     yield from _unsettled_usage(world)
 
@@ -170,7 +174,8 @@ def _unsettled_fleets(world: "World") -> Any:
     for row in tables.table("command").values():
         told = world.agent_disks[row.fleet_id].commands.get(row.id)
         if row.status in OPEN_COMMANDS and told in TERMINAL:
-            yield "every outcome of a command is heard", f"{row.fleet_id} ended {row.id}: {told}, and it is {row.status}"
+            yield ("every outcome of a command is heard",
+                   f"{row.fleet_id} ended {row.id}: {told}, and it is {row.status}")
 
 
 def _unsettled_usage(world: "World") -> Any:
@@ -191,9 +196,11 @@ def at_the_end(world: "World") -> None:
         story.violate(invariant, words)
     claims = {row.operation_id for row in tables.table("operation_claim").values()}
     for operation_id in sorted(claims):
-        story.require(tables.table("operation")[operation_id].state in OPEN_OPERATIONS, "no claim outlives its operation",
-                      operation_id)
-    story.require(not tables.holders, "no lock is left", str(list(tables.holders)[:3]))
+        story.require(tables.table("operation")[operation_id].state in OPEN_OPERATIONS,
+                      "no claim outlives its operation", operation_id)
+    for key, holder in tables.holders.items():
+        age_s = (tables.now() - holder.began).total_seconds()
+        story.require(age_s < LONGEST_TRANSACTION_S, "no lock is left", f"{key} is held since {age_s:.0f} s")
     _check_usage(world)
     for row in tables.table("datacenter").values():
         if row.traffic_state in RAMPED and f"datacenter:{row.id}" not in tables.table("operation_claim"):
@@ -206,11 +213,12 @@ def _check_usage(world: "World") -> None:
     for request_id, row in stored.items():
         total_usd += row.cost_usd
         request = world.clients.requests.get(request_id)
-        story.require(request is not None and request_id in world.clients.opened, "no record is made up", str(request_id))
+        story.require(request is not None and request_id in world.clients.opened, "no record is made up",
+                      str(request_id))
         if request is not None and request.done and request_id not in world.clients.excused:
             story.require((row.outcome.value, row.completion_tokens) == ("completed", request.received),
-                          "billed is delivered", f"{request_id}: {row.outcome.value}, {row.completion_tokens} tokens are"
-                          f" billed and {request.received} were delivered")
+                          "billed is delivered", f"{request_id}: {row.outcome.value}, {row.completion_tokens} tokens"
+                          f" are billed and {request.received} were delivered")
     spent = world.tables.table("spend")
     for key, row in spent.items():
         if key[0] == "team" and key[2] == "lifetime":

@@ -71,7 +71,8 @@ async def _order(world: "World", replica: Replica, chance: Random, name: str) ->
         return
     key = f"key-{chance.randrange(1_000_000)}" if chance.random() < 0.5 else None
     subject = asked.datacenter or (asked.shift or asked.rollout).model  # type: ignore[union-attr]
-    world.story.note(f"asks {replica.name} for a {'forced ' if asked.force else ''}{asked.kind.value} of {subject}", name)
+    forced = "forced " if asked.force else ""
+    world.story.note(f"asks {replica.name} for a {forced}{asked.kind.value} of {subject}", name)
     for _ in range(2 if chance.random() < 0.3 else 1):
         async with replica.db.begin() as session:
             outcome = await service.create(session, asked, name, key)

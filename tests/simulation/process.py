@@ -34,7 +34,8 @@ class InOrder(dict[Any, None]):
 
 
 class Process:
-    """One boot of a process. Once killed nothing that it still does has any effect: whoever it talks to asks `alive`."""
+    """One boot of a process. Once killed nothing that it still does has any effect: whoever it talks to looks at
+    `alive`."""
 
     def __init__(self, name: str, story: Story, loop: VirtualLoop) -> None:
         self.name, self.story, self.loop = name, story, loop

@@ -35,8 +35,8 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.process import InOrder, Process, SkewedClock
 from tests.simulation.story import Story
 
-PACE = Pace(verify_s=1.0, probe_observations=2, hold_s=0.5, flap_wait_s=1.0, ack_wait_s=6.0, evacuate_s=4.0, watch_s=1.0,
-            failover_after_s=4.0)
+PACE = Pace(verify_s=1.0, probe_observations=2, hold_s=0.5, flap_wait_s=1.0, ack_wait_s=6.0, evacuate_s=4.0,
+            watch_s=1.0, failover_after_s=4.0)
 RULES = Rules(after_s=4.0, again_after_s=10.0)
 POISON = -1.0
 """`built_at_s` of a snapshot that no edge may take."""

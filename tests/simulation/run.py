@@ -5,8 +5,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from tests.simulation.plants import PLANTS, planted
 from tests.simulation.story import Story
 from tests.simulation.world import World
 
@@ -44,10 +46,12 @@ def run_seed(seed: int, tell: Callable[[str], None] | None = None) -> SeedOutcom
 
 
 def run_many(start: int, seeds: int, jobs: int | None = None, most_failures: int = 3,
-             on_done: Callable[[Campaign], None] = lambda campaign: None, most_steps: int | None = None) -> Campaign:
-    """`seeds` seeds from `start` on; stops after `most_failures` that failed, or `most_steps` steps."""
+             on_done: Callable[[Campaign], None] = lambda campaign: None, most_steps: int | None = None,
+             plant: str = "") -> Campaign:
+    """`seeds` seeds from `start` on, with the bug `plant` in them; stops after `most_failures` that failed, or
+    `most_steps` steps."""
     campaign, began_s = Campaign(), time.monotonic()
-    for outcome in _outcomes(range(start, start + seeds), jobs or os.cpu_count() or 1):
+    for outcome in _outcomes(range(start, start + seeds), jobs or os.cpu_count() or 1, plant):
         campaign.seeds += 1
         campaign.steps += outcome.steps
         campaign.reached.update(outcome.reached)
@@ -62,9 +66,16 @@ def run_many(start: int, seeds: int, jobs: int | None = None, most_failures: int
     return campaign
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[SeedOutcome]:
+def _outcomes(seeds: range, jobs: int, plant: str) -> Iterator[SeedOutcome]:
     if jobs == 1 or len(seeds) == 1:
-        yield from map(run_seed, seeds)
+        with planted(plant) if plant else nullcontext():
+            yield from map(run_seed, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("forkserver").Pool(jobs, _plant, (plant,)) as pool:
         yield from pool.imap(run_seed, seeds, chunksize=4)
+
+
+def _plant(name: str) -> None:
+    """A worker is a process of its own: what is planted here is not planted there."""
+    if name:
+        PLANTS[name]()

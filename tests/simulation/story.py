@@ -22,7 +22,7 @@ class Violated(Exception):
 
 class Story:
     """Owns the trace of one seed: its last lines, its digest, how many events there were, which rare situations were
-    reached, and the first violation."""
+    reached, and the first violation. `powerless` are machines that lost power: they may find torn files."""
 
     def __init__(self, now_s: Callable[[], float], tell: Callable[[str], None] | None = None) -> None:
         self._now_s, self._tell = now_s, tell
@@ -31,6 +31,7 @@ class Story:
         self.events = 0
         self.reached: Counter[str] = Counter()
         self.violation: Violated | None = None
+        self.powerless: set[str] = set()
 
     def note(self, words: str, who: str | None = None) -> None:
         """Something happened."""
@@ -68,7 +69,9 @@ class Story:
         name = event.pop("event")
         fields = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("exc_info", "duration_ms"))
         self.note(f"{name} {fields}".rstrip())
-        if method == "exception" or name in UNEXPECTED:
+        if name == "outbox_quarantined" and WHO.get() in self.powerless:
+            self.reach("what power tore was set aside")
+        elif method == "exception" or name in UNEXPECTED:
             error = event.get("exc_info")
             self.violate("no unexpected error", f"{name} {fields} {error!r}")
         if name in SITUATIONS:

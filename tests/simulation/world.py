@@ -19,7 +19,7 @@ from tests.simulation.network import Network
 from tests.simulation.process import Process, SkewedClock
 from tests.simulation.replicas import Place, Replica
 from tests.simulation.seams import installed
-from tests.simulation.story import Story
+from tests.simulation.story import WHO, Story
 from tests.simulation.topology import MODELS, declare
 from tests.simulation.upward import Answer, Upward
 
@@ -46,7 +46,8 @@ class World:
         self.agent_disks = {fleet: AgentDisk(self.engines[place]) for fleet, place in self.fleets.items()}
         self.agents: dict[str, Agent | None] = dict.fromkeys(self.fleets)
         regions = sorted(self.tables.table("region"))
-        self.machines = [Machine(f"edge-{n + 1}", regions[n % len(regions)]) for n in range(self.chance.choice((2, 2, 3)))]
+        self.machines = [Machine(f"edge-{n + 1}", regions[n % len(regions)])
+                         for n in range(self.chance.choice((2, 2, 3)))]
         self.clients = Clients()
         self.earlier: dict[str, list[Answer]] = {}
         self.loop.thread_s = lambda: 0.001 + 0.003 * self.chance.random()
@@ -76,14 +77,18 @@ class World:
 
     def start_agent(self, fleet: str) -> None:
         engine = self.engines[self.fleets[fleet]]
-        self.agents[fleet] = Agent(engine, self.agent_disks[fleet], self.clock(fleet), [self.key.public], lambda process: self.upward(
-            process, engine.datacenter_id, f"agent-{fleet}", fleet))
+        self.agents[fleet] = Agent(
+            engine, self.agent_disks[fleet], self.clock(fleet), [self.key.public],
+            lambda process: self.upward(process, engine.datacenter_id, f"agent-{fleet}", fleet))
 
     def start_edge(self, machine: Machine) -> None:
+        token = WHO.set(machine.name)
         machine.process = Edge(
             machine, self.story, self.loop, self.network, self.draw(f"{machine.name}{self.loop.now_s}"),
             self.clock(machine.name), [self.key.public],
-            lambda process: self.upward(process, machine.name, machine.name, machine.region), self.engines, self.clients)
+            lambda process: self.upward(process, machine.name, machine.name, machine.region), self.engines,
+            self.clients)
+        WHO.reset(token)
 
     def upward(self, process: Process, home: str, machine_id: str, subject: str) -> Upward:
         """The way up for a machine: both replicas, in its own order."""
@@ -117,7 +122,7 @@ class World:
         world.kill()
 
     async def _until(self, end_s: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        while self.loop.now_s < end_s and self.story.violation is None and not is_done():
+        while self.loop.now_s < end_s and self.story.violation is None and not is_done():  # noqa: ASYNC110
             await asyncio.sleep(0.5)
 
     async def _send_requests(self) -> None:
