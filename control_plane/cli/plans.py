@@ -56,6 +56,6 @@ def _holds(after: Headroom) -> str:
 
 
 def _step_line(plan: OperationPlan, number: int, step: str) -> Text:
-    expected_s = plan.expected_s.get(step)
+    expected_s = plan.expected_s.get(step.partition(" ")[0])
     about = f"  about {render.span(expected_s)}" if expected_s else ""
     return Text.assemble(f"  {number}. {in_words(step)}", (about, render.QUIET))

@@ -121,8 +121,9 @@ class Memory:
 class Facts:
     """All that a step decides by. `datacenter_id`, `traffic_state` and what follows them are null or empty when the
     operation is not of a datacenter; `mode` is a failover's, `order` a shift's or rollout's, `quality` is by
-    datacenter. `snapshot` is the newest that this operation made, or else that edges can have; `violation` is the safety
-    rule that the operation would break, null when it was forced; `undo` is what was there before it."""
+    datacenter. `snapshot` is the newest that this operation made, or else that edges can have; `violation` is the
+    safety rule that the operation would break, null when it was forced, but for a rollout's; `undo` is what was there
+    before it."""
 
     now_s: float
     deadline_s: float

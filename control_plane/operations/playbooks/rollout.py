@@ -14,7 +14,7 @@ from control_plane.contracts.agent_sync import REFUSED, CommandKind
 from control_plane.contracts.deployment import Pool
 from control_plane.contracts.operations import RolloutOrder
 from control_plane.operations.decision import Decision, Order, Specification, Verdict
-from control_plane.operations.facts import DeploymentFacts, Facts, QualityCounts
+from control_plane.operations.facts import DeploymentFacts, Facts, Pace, QualityCounts
 from control_plane.operations.machine import OPEN_COMMANDS, CommandStatus
 from control_plane.operations.playbooks.degrees import Look, Stage, at_once, by_degrees
 from control_plane.operations.playbooks.playbook import Playbook, Step, StepPlan
@@ -162,6 +162,11 @@ def back_stages(undo: Mapping[str, Any]) -> list[StepPlan]:
         StepPlan(StepName.UNDO)]
 
 
+def _expects(pace: Pace) -> Mapping[StepName, float]:
+    return {StepName.UNLOAD: len(pace.ramp_down) * pace.hold_s, StepName.AWAIT_IDLE: pace.verify_s,
+            StepName.RELOAD: len(pace.ramp_up) * pace.hold_s}
+
+
 def _nothing(_: Facts) -> Decision:
     return Decision(Verdict.DONE, "nothing was changed")
 
@@ -237,4 +242,4 @@ STEPS: dict[StepName, Step] = {
     StepName.RELOAD: _reload, StepName.WATCH: _watch}
 
 PLAYBOOK = Playbook(
-    steps=STEPS, back={StepName.UNDO: _nothing}, stages=stages, back_stages=back_stages, reverts=True)
+    steps=STEPS, back={StepName.UNDO: _nothing}, stages=stages, back_stages=back_stages, reverts=True, expects=_expects)

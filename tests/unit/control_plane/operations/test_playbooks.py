@@ -13,6 +13,7 @@ from control_plane.operations.decision import Order, Verdict
 from control_plane.operations.facts import (
     EdgeFacts,
     Memory,
+    Pace,
     QualityCounts,
 )
 from control_plane.operations.machine import CommandStatus

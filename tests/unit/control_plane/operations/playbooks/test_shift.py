@@ -9,7 +9,7 @@ from control_plane.contracts.operations import OperationKind, ShiftOrder
 from control_plane.operations.decision import Verdict
 from control_plane.operations.facts import QualityCounts
 from control_plane.operations.safety import Violation
-from tests.unit.control_plane.operations.walking import Walk, cell, facts
+from tests.unit.control_plane.operations.playbooks.walking import Walk, cell, facts
 
 POOL = cell("b", "east").pools[0]
 

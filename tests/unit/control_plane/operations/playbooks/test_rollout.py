@@ -13,7 +13,7 @@ from control_plane.operations.facts import DeploymentFacts, QualityCounts
 from control_plane.operations.machine import CommandStatus
 from control_plane.operations.playbooks.rollout import PLAYBOOK
 from control_plane.operations.safety import Violation
-from tests.unit.control_plane.operations.walking import NEW, OLD, Walk, cell, facts
+from tests.unit.control_plane.operations.playbooks.walking import NEW, OLD, Walk, cell, facts
 
 VIOLATION = Violation("last_datacenter", "a is the last cell")
 
