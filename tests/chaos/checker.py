@@ -65,7 +65,7 @@ def traffic(history: History, at_least_per_s: float = 0.0) -> list[Property]:
 
 def clients(history: History, windows: Sequence[Window], strict: bool = True) -> list[Property]:
     """What clients saw. An edge that lives breaks nothing; `strict`: nor does it turn anybody away for a moment, which
-    it may while something that it needs is away (money cannot be lent by a control plane that is dead)."""
+    it may while what it needs is away: every datacenter, or a control plane that lends money."""
     failed = [one for one in history.tries if one.verdict is not Verdict.FINISHED]
     final = [one for one in history.final() if one.verdict is not Verdict.FINISHED]
     at_living = [one for one in failed if not is_excused(one, windows)]
@@ -168,8 +168,9 @@ def is_excused(one: Try, windows: Sequence[Window]) -> bool:
 
 
 def is_turned_away(one: Try) -> bool:
-    """Whether the edge said at once, before anything was done, that it cannot now, and that a retry can help."""
-    return one.verdict is Verdict.REFUSED and one.retry and one.status in (429, 503)
+    """Whether the edge said that it cannot now, and that a retry can help: an honest error, at once or, where a stream
+    had begun and no datacenter is left to go on with it, as its last event."""
+    return one.verdict is Verdict.REFUSED and one.retry
 
 
 def by_id(records: Iterable[Record]) -> dict[str, list[Record]]:

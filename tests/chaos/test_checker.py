@@ -104,8 +104,10 @@ def test_what_broke_off_for_no_reason_is_not_billed_beyond_what_was_delivered() 
     assert "broken off by no fault, and billed more than delivered" in named
 
 
-def test_being_turned_away_is_a_fault_only_where_it_is_said_to_be() -> None:
-    seen = history(one_try(verdict=Verdict.REFUSED, retry=True, status=503, last=False, tokens=0), one_try(attempt=2))
+@pytest.mark.parametrize("status", [200, 429, 502, 503])
+def test_being_turned_away_is_a_fault_only_where_it_is_said_to_be(status: int) -> None:
+    seen = history(one_try(verdict=Verdict.REFUSED, retry=True, status=status, last=False, tokens=0),
+                   one_try(attempt=2))
     strict, lenient = (checker.failures(checker.clients(seen, [], strict)) for strict in (True, False))
     assert [one.name for one in strict] == ["requests turned away for a moment by an edge that lived"]
     assert lenient == []

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.chaos import checker
 from tests.chaos.small import small_world
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 KILLS = 2
 RACE = "tests/integration/control_plane/operations/test_races.py"
 RACES = "test_of_two_drains_of_the_last_two_datacenters_exactly_one_starts"
