@@ -18,7 +18,7 @@ from control_plane.operations.facts import DeploymentFacts, Facts, Pace, Quality
 from control_plane.operations.machine import OPEN_COMMANDS, CommandStatus
 from control_plane.operations.playbooks.degrees import Look, Stage, at_once, by_degrees
 from control_plane.operations.playbooks.playbook import Playbook, Step, StepPlan
-from control_plane.operations.quality import burned
+from control_plane.operations.quality import burned, total
 from control_plane.operations.steps import StepName
 
 CELLS, BACK = "cells", "back"
@@ -90,6 +90,8 @@ def _await_ready(facts: Facts) -> Decision:
     why = cell.message or cell.unready
     if not cell.unready and cell.lease_live:
         return Decision(Verdict.DONE, f"{cell.id} is ready at generation {cell.generation}")
+    if _is_scaled_to_zero(cell) and (cell.observed_generation or 0) >= cell.generation:
+        return Decision(Verdict.DONE, f"{cell.id} is scaled to zero")
     if not is_back and REFUSED in cell.message and (cell.observed_generation or 0) < cell.generation:
         return Decision(Verdict.BACK, f"{cell.id}: {why}")
     memory = facts.memory if facts.memory.stage_since_s else replace(facts.memory, stage_since_s=facts.now_s)
@@ -105,7 +107,7 @@ def _probe(facts: Facts) -> Decision:
     """Round after round, so that each is an order of its own."""
     cell, memory = _cell(facts), facts.memory
     wanted, failed = facts.pace.probe_observations, int(memory.baseline.get("failed", 0))
-    if _is_back(facts) and cell.unready:
+    if cell.unready and (_is_back(facts) or _is_scaled_to_zero(cell)):
         return Decision(Verdict.DONE, f"{cell.id} cannot be probed: {cell.unready}")
     asked = memory.baseline.get("round")
     if asked is None:
@@ -192,14 +194,20 @@ def _ask(facts: Facts, cell: DeploymentFacts, healthy: int, failed: int) -> Deci
 
 
 def _look(facts: Facts, counts: Mapping[str, QualityCounts], places: set[str]) -> Look:
+    """Whether one of the places burned the error budget; silence is told, and passes."""
     faults = [f"{place}: {fault}" for place in sorted(places)
               if (fault := burned(counts.get(place, QualityCounts()), _order(facts).max_error_percent))]
-    return Look(fault="; ".join(faults))
+    asked = sum(total(counts.get(place, QualityCounts())) for place in places)
+    return Look(fault="; ".join(faults), remark="" if asked else "no request ended there to judge it by")
 
 
 def _degrees(cell: DeploymentFacts, share: int, percents: Sequence[int]) -> list[Stage]:
     return [Stage({cell.id: max(share * percent // 100, min(percent, share, 1))},
                   f"{cell.id} gets {percent}% of its traffic") for percent in percents]
+
+
+def _is_scaled_to_zero(cell: DeploymentFacts) -> bool:
+    return not any(pool.replicas for pool in cell.pools)
 
 
 def _is_back(facts: Facts) -> bool:

@@ -119,6 +119,24 @@ class TestForward:
         rollout.probes = lambda one: next(answers, CommandStatus.SUCCEEDED)
         assert rollout.go() is Verdict.DONE
 
+    def test_a_cell_that_is_scaled_to_zero_only_gets_the_specification(self) -> None:
+        nothing = (Pool(role=PoolRole.AGGREGATED, replicas=0),)
+        rollout = walk({"deployments": (cell("a", "west", pools=nothing), cell("b", "east"))})
+        rollout.replaces = lambda one: replace(
+            one, unready="" if one.id == "b" else "a is pending", observed_generation=one.generation)
+        assert rollout.go() is Verdict.DONE
+        assert rollout.deployment("a").engine == NEW
+        assert "a is scaled to zero" in rollout.said
+
+    @pytest.mark.parametrize(("succeeded", "words"), [
+        (0, "a serves with the new specification; no request ended there to judge it by"),
+        (1, "a serves with the new specification")])
+    def test_a_watch_without_traffic_says_so(self, succeeded: int, words: str) -> None:
+        rollout = walk()
+        rollout.each_look = lambda walk: walk.count("west", succeeded=succeeded)
+        assert rollout.go() is Verdict.DONE
+        assert words in rollout.said
+
     def test_it_is_watched_for_as_long_as_ordered(self) -> None:
         short, long = walk(watch_s=0.0), walk(watch_s=500.0)
         short.go()
