@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from control_plane.db import Database, after_commit, sqlstate
+from control_plane.db import Database, after_commit, before_commit, sqlstate
 from tests.integration.control_plane.gate import gated
 
 
@@ -60,6 +60,28 @@ async def test_hooks_run_after_the_commit_in_their_order(db: Database) -> None:
             after_commit(session, lambda number=number: ran.append(number))
         assert ran == []
     assert ran == [1, 2]
+
+
+async def test_what_is_to_be_done_last_is_committed_with_the_rest(db: Database) -> None:
+    async with db.begin() as session:
+        before_commit(session, lambda own: add(own, 2))
+        await add(session, 1)
+        assert list((await session.execute(text("SELECT value FROM thing ORDER BY id"))).scalars()) == [1, 0]
+    assert await values(db) == [1, 1]
+
+
+async def test_what_is_to_be_done_last_takes_the_rest_with_it_when_it_fails(db: Database) -> None:
+    async def fail(_: AsyncSession) -> None:
+        raise ZeroDivisionError
+
+    async def work() -> None:
+        async with db.begin() as session:
+            before_commit(session, fail)
+            await add(session, 1)
+
+    with pytest.raises(ZeroDivisionError):
+        await work()
+    assert await values(db) == [0, 0]
 
 
 async def test_two_that_lock_crosswise_both_get_done(db: Database) -> None:
