@@ -21,6 +21,8 @@ async def running(
         tasks: Mapping[str, Task], metrics: Metrics, restart_s: float = RESTART_S) -> AsyncIterator[None]:
     """Runs the named tasks until the block ends, then cancels them and waits for them. One that fails is started again
     after `restart_s`."""
+    for name in tasks:
+        metrics.background_faults.labels(name)  # told with 0, so that the first fault is seen as a rise
     async with asyncio.TaskGroup() as group:
         started = [group.create_task(_for_ever(name, task, metrics, restart_s)) for name, task in tasks.items()]
         try:

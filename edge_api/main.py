@@ -138,7 +138,7 @@ def assemble(settings: Settings, clock: Clock, boot_id: str) -> Edge:
         last_good = store.load(known.control_plane_keys)
         if last_good is not None:
             holder.take(last_good)
-            metrics.snapshot_in_use(last_good.version, last_good.built_at_s)
+            metrics.snapshot_in_use(last_good)
             log.info("stored_snapshot_in_use", lineage=last_good.lineage, version=last_good.version)
     overrides = Overrides(holder, OrderStore(state_dir / "overrides.json"), clock, metrics.registry,
                           lambda: link.identity.name if link.identity else "")

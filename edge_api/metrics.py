@@ -4,6 +4,7 @@ datacenters of the snapshot, kinds of failure; never a key, a team or anything t
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from control_plane.contracts.snapshot import Snapshot
 from edge_api.tallies import Spread, Tally
 
 EXPECTED_STATUSES = (200, 429, 500, 502, 503, 504)
@@ -40,10 +41,14 @@ class Metrics:
         """The exposition format."""
         return generate_latest(self.registry)
 
-    def snapshot_in_use(self, version: int, built_at_s: float) -> None:
-        """This edge routes by this snapshot from now on."""
-        self.snapshot_version.set(version)
-        self.snapshot_built_at_s.set(built_at_s)
+    def snapshot_in_use(self, snapshot: Snapshot) -> None:
+        """This edge routes by this snapshot from now on. Its datacenters are told with 0, so that the first loss of one
+        is seen as a rise."""
+        self.snapshot_version.set(snapshot.version)
+        self.snapshot_built_at_s.set(snapshot.built_at_s)
+        for place in snapshot.datacenters:
+            for counter in (self.losses, self.ejections):
+                counter.labels(place.id)
 
     def upstream_failed(self, datacenter_id: str, kind: str) -> None:
         """An attempt in a datacenter failed."""

@@ -198,7 +198,7 @@ class SyncClient:
         self._holder.take(snapshot)
         self._begin(snapshot.lineage)
         self._nack, self._refusals, self.problem = None, 0, ""
-        self._metrics.snapshot_in_use(snapshot.version, snapshot.built_at_s)
+        self._metrics.snapshot_in_use(snapshot)
         log.info("snapshot_taken", lineage=snapshot.lineage, version=snapshot.version)
         try:
             await asyncio.to_thread(self._store.save, signed)
