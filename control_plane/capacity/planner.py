@@ -133,7 +133,8 @@ class _Desk:
         return None
 
     def place_elsewhere(self, wish: Wish) -> None:
-        """Adds replicas in another fleet for what found no room in its own: in the same region before others."""
+        """Adds replicas in another fleet for what found no room in its own: in the same region before others. Where
+        others have room as they are, says so: traffic can be shifted."""
         missing = self.short.get(wish.pool.key, 0)
         if not missing or wish.pool.role not in SERVING_ROLES or wish.together:
             return
@@ -141,8 +142,14 @@ class _Desk:
         others = [(fleet.region_id != home.region_id, -self._free_gpus(fleet), one.pool.key, one)
                   for one in self.asked for fleet in [self.observed.fleet_of(one.pool)]
                   if one.pool.model_id == wish.pool.model_id and one.pool.role is wish.pool.role
-                  and fleet.id != home.id and self._may_help(one)]
-        for *_, other in sorted(others, key=lambda one: one[:3]):
+                  and fleet.id != home.id and fleet.takes_traffic]
+        roomy = [self.observed.fleet_of(one.pool).datacenter_id for *_, one in sorted(others, key=lambda one: one[:3])
+                 if one.pool.ready and (one.figures.utilisation or 0.0) < self.policy.limits.low]
+        if roomy and wish.pool.key in self.held:
+            held = self.held[wish.pool.key]
+            hint = f"{held.why}; {roomy[0]} has room: traffic can be shifted there"
+            self.held[wish.pool.key] = replace(held, why=hint)
+        for *_, other in sorted((one for one in others if self._may_help(one[3])), key=lambda one: one[:3]):
             helping = replace(other, direction=Direction.UP, after=other.pool.replicas + missing)
             size, _, _ = self._size(helping)
             if size:

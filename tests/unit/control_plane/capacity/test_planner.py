@@ -288,6 +288,12 @@ class TestElsewhere:
     def test_not_where_there_is_room_already(self) -> None:
         made = planned(observed(WEST, EAST, fleets=FULL_WEST), {WEST.key: asked(38), EAST.key: asked(15)})
         assert made.moves == ()
+        assert held_of(made, WEST).why.endswith("eu-1 has room: traffic can be shifted there")
+
+    def test_nothing_is_said_of_room_where_there_is_none_or_nothing_is_served(self) -> None:
+        away = {**FULL_WEST, "east": replace(FLEETS["east"], takes_traffic=False)}
+        made = planned(observed(WEST, EAST, fleets=away), {WEST.key: asked(38), EAST.key: asked(0)})
+        assert "has room:" not in held_of(made, WEST).why
 
     def test_not_where_a_rule_forbids_it(self) -> None:
         made = planned(observed(WEST, replace(EAST, operation="op_1"), fleets=FULL_WEST),
