@@ -144,7 +144,7 @@ def _watch(facts: Facts) -> Decision:
     stage = Stage({cell.id: cell.share_permille}, f"{cell.id} serves with the new specification")
     if not facts.memory.stage:  # its share is given: only looked at
         return Decision(Verdict.WAIT, stage.words, memory=replace(facts.memory, stage=1))
-    return by_degrees(facts, [stage], watch_s, lambda counts: _look(facts, counts, {cell.datacenter_id}))
+    return by_degrees(facts, [stage], watch_s, lambda counts: _judged(facts, cell, counts))
 
 
 def stages(deployments: Sequence[str]) -> list[StepPlan]:
@@ -194,11 +194,17 @@ def _ask(facts: Facts, cell: DeploymentFacts, healthy: int, failed: int) -> Deci
 
 
 def _look(facts: Facts, counts: Mapping[str, QualityCounts], places: set[str]) -> Look:
-    """Whether one of the places burned the error budget; silence is told, and passes."""
+    """Whether one of the places burned the error budget."""
     faults = [f"{place}: {fault}" for place in sorted(places)
               if (fault := burned(counts.get(place, QualityCounts()), _order(facts).max_error_percent))]
-    asked = sum(total(counts.get(place, QualityCounts())) for place in places)
-    return Look(fault="; ".join(faults), remark="" if asked else "no request ended there to judge it by")
+    return Look(fault="; ".join(faults))
+
+
+def _judged(facts: Facts, cell: DeploymentFacts, counts: Mapping[str, QualityCounts]) -> Look:
+    """The same for a cell under traffic; silence is told, and passes."""
+    asked = total(counts.get(cell.datacenter_id, QualityCounts()))
+    return replace(_look(facts, counts, {cell.datacenter_id}),
+                   remark="" if asked else "no request ended there to judge it by")
 
 
 def _degrees(cell: DeploymentFacts, share: int, percents: Sequence[int]) -> list[Stage]:
