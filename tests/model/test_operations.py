@@ -20,10 +20,14 @@ from control_plane.topology.states import TrafficEvent, effective_weight, move_t
 
 PLACES = ("ap", "eu", "us")
 EDGES = ("edge-1", "edge-2")
-PACE = Pace(verify_s=2.0, probe_observations=2, hold_s=2.0, flap_wait_s=1.0, ack_wait_s=20.0, evacuate_s=6.0)
+PACE = Pace(verify_s=1.0, probe_observations=2, hold_s=0.5, flap_wait_s=0.5, ack_wait_s=20.0, evacuate_s=6.0)
 DEADLINE_S = 15.0
 WEIGHT = 100
+AFTER_EDGES = list(PLAYBOOKS[OperationKind.DRAIN].steps).index(StepName.AWAIT_EDGES)
 LEAVING = (OperationKind.DRAIN, OperationKind.FAILOVER)
+
+SELDOM = st.sampled_from([True, *[False] * 5])
+"""So that operations come to their later steps too."""
 
 places = st.sampled_from(PLACES)
 edges = st.sampled_from(EDGES)
@@ -71,6 +75,7 @@ class Operations(RuleBasedStateMachine):
         self.now_s = 100.0
         self.version = 0
         self.frozen = False
+        self.slow: str | None = None
         self.traffic = dict.fromkeys(PLACES, TrafficState.ACTIVE)
         self.percent = dict.fromkeys(PLACES, 0)
         self.evacuates = dict.fromkeys(PLACES, False)
@@ -91,14 +96,13 @@ class Operations(RuleBasedStateMachine):
         if self._violation(place, kind) is None and not (automatic and self.frozen):
             self.under_way[place] = Operation(kind, mode, self.now_s + DEADLINE_S, automatic, version=self.version)
 
-    @rule()
-    def freeze_or_unfreeze(self) -> None:
-        self.frozen = not self.frozen
+    @rule(means_it=SELDOM)
+    def freeze_or_unfreeze(self, means_it: bool) -> None:
+        self.frozen ^= means_it
 
     @precondition(lambda self: self.under_way)
-    @rule(data=st.data(), means_it=st.sampled_from([True, False, False, False]))
+    @rule(data=st.data(), means_it=SELDOM)
     def cancel(self, data: st.DataObject, means_it: bool) -> None:
-        """Seldom, so that operations come to their later steps too."""
         if not means_it:
             return
         place = data.draw(st.sampled_from(sorted(self.under_way)))
@@ -109,19 +113,19 @@ class Operations(RuleBasedStateMachine):
         self.gave_up.add(place)
 
     @precondition(lambda self: self.under_way)
-    @rule(data=st.data(), means_it=st.sampled_from([True, False, False, False]))
+    @rule(data=st.data(), means_it=SELDOM)
     def roll_back(self, data: st.DataObject, means_it: bool) -> None:
         place = data.draw(st.sampled_from(sorted(self.under_way)))
         if means_it and not self.under_way[place].back:
             self._turn_back(self.under_way[place])
 
     @precondition(lambda self: self.under_way)
-    @rule(data=st.data())
-    def pause_or_resume(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), means_it=SELDOM)
+    def pause_or_resume(self, data: st.DataObject, means_it: bool) -> None:
         operation = self.under_way[data.draw(st.sampled_from(sorted(self.under_way)))]
         if operation.paused_at_s is not None:
             self._resume(operation)
-        elif not operation.back:
+        elif means_it and not operation.back:
             operation.paused_at_s = self.now_s
 
     # What the control plane does
@@ -130,7 +134,9 @@ class Operations(RuleBasedStateMachine):
     @rule(data=st.data(), looks=st.integers(1, 8))
     def look(self, data: st.DataObject, looks: int) -> None:
         """A replica looks at an operation; it may have been another one than the last time."""
-        place = data.draw(st.sampled_from(sorted(self.under_way)))
+        self._looks(data.draw(st.sampled_from(sorted(self.under_way))), looks)
+
+    def _looks(self, place: str, looks: int) -> None:
         for _ in range(looks):
             operation = self.under_way.get(place)
             if operation is None or operation.paused_at_s is not None:
@@ -194,6 +200,23 @@ class Operations(RuleBasedStateMachine):
         for place in sorted(agents):
             self._observe(place)
 
+    @rule(name=st.sampled_from([None, *EDGES]))
+    def an_edge_takes_no_snapshots_for_a_while(self, name: str | None) -> None:
+        self.slow = name
+
+    @rule(seconds=st.integers(1, 4), looks=st.integers(1, 4))
+    def seconds_pass_in_which_all_is_well(self, seconds: int, looks: int) -> None:
+        """So that operations come to their ends."""
+        for _ in range(seconds):
+            self._second(looks)
+
+    def _second(self, looks: int) -> None:
+        self.syncs_arrive({name for name in EDGES if name != self.slow}, set(EDGES), set(PLACES))
+        self.time_passes(1.0)
+        for place in sorted(self.under_way):
+            self._looks(place, looks)
+        self.syncs_arrive(set(), set(EDGES), set(PLACES))
+
     def _take(self, edge: Edge) -> None:
         edge.version = self.version
         edge.weights = {place: effective_weight(state, WEIGHT, self.percent[place])
@@ -217,10 +240,10 @@ class Operations(RuleBasedStateMachine):
     def requests_end(self, name: str) -> None:
         self.edges[name].open = dict.fromkeys(PLACES, 0)
 
-    @rule(place=places)
-    def requests_fail(self, place: str) -> None:
+    @rule(place=places, means_it=SELDOM)
+    def requests_fail(self, place: str, means_it: bool) -> None:
         """Enough of them to burn an error budget."""
-        self.failed[place] += PACE.burn_requests
+        self.failed[place] += PACE.burn_requests * means_it
 
     def _observe(self, place: str) -> None:
         self.observed_at_s[place] = self.now_s
@@ -246,6 +269,12 @@ class Operations(RuleBasedStateMachine):
         for place, state in self.traffic.items():
             if state is TrafficState.DRAINED and place not in self.under_way and place not in self.gave_up:
                 assert self._inside(place) == 0, place
+
+    @invariant()
+    def what_waited_for_edges_is_known_to_every_edge(self) -> None:
+        for place, one in self.under_way.items():
+            if one.kind is OperationKind.DRAIN and not one.back and one.step > AFTER_EDGES:
+                assert all(edge.weights[place] == 0 for edge in self.edges.values()), place
 
     @invariant()
     def traffic_that_moves_has_somebody_who_moves_it(self) -> None:

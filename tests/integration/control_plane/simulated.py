@@ -32,7 +32,7 @@ WEST, EAST = "us-east-1", "eu-north-1"
 POLL_S = 0.2
 """Simulated members report more often than they are asked to, so that tests take less time."""
 
-PACE = {"drain_verify_s": 0.2, "ramp_hold_s": 0.05, "flap_wait_s": 0.0, "ack_wait_s": 3.0, "evacuate_wait_s": 2.0,
+PACE = {"drain_verify_s": 0.2, "ramp_hold_s": 0.05, "flap_wait_s": 0.0, "ack_wait_s": 8.0, "evacuate_wait_s": 2.0,
         "watch_s": 0.2}
 """What takes seconds in production takes fractions of one here."""
 
@@ -94,6 +94,10 @@ class SimulatedAgent:
         self.epoch, self.desired = answer.epoch, answer.desired or self.desired
         self.acks = {command.id: self._progress(command.id) for command in answer.commands}
         return answer
+
+    def again(self) -> "SimulatedAgent":
+        """The next boot of the same agent."""
+        return SimulatedAgent(self.replica, self.peer, self.fleet, boot_id="boot-2", desired=self.desired)
 
     async def settle(self) -> None:
         """Takes its desired state and reports it."""
@@ -174,6 +178,11 @@ class SimulatedEdge:
         assert self.snapshot is not None
         return next(place.weight for place in self.snapshot.datacenters if place.id == datacenter)
 
+    def evacuates(self, datacenter: str) -> bool:
+        """Whether this edge was told to move a datacenter's streams."""
+        return self.snapshot is not None and any(
+            place.id == datacenter and place.evacuate for place in self.snapshot.datacenters)
+
 
 @dataclass
 class World:
@@ -245,7 +254,7 @@ async def declare(replica: Replica, operator: dict[str, str], wanted: TopologyDo
         "/operator/v1/topology", content=wanted.model_dump_json(), headers=operator)
 
 
-async def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def eventually(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
     """Waits until `holds`; the simulated members move on by themselves."""
     async with asyncio.timeout(timeout_s):
         while not holds():  # noqa: ASYNC110 - what is waited for is another task's plain data
