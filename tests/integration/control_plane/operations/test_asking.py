@@ -41,7 +41,8 @@ class TestPlan:
         made = OperationAnswer.model_validate_json(answer.content)
         assert (answer.status_code, made.operation, made.plan.refusal) == (200, None, None)
         assert (made.plan.traffic_state, made.plan.open_requests) == (TrafficState.ACTIVE, 3)
-        assert made.plan.steps == ["preflight", "close", "await_edges", "await_idle", "verify", "settle"]
+        assert made.plan.steps == [
+            "preflight", "ramp", "await_edges", "await_idle", "evacuate", "verify", "settle"]
         assert made.plan.remaining_datacenters == {"sim/glm-5.3": [EAST]}
         assert (await listed(world)).data == []
 

@@ -17,7 +17,7 @@ from control_plane.operations.advance import advance
 from control_plane.operations.facts import Pace
 from tests.integration.control_plane.simulated import EAST, WEST, World, running_world
 
-RACES = 50
+RACES = 200
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_of_two_drains_of_the_last_two_datacenters_exactly_one_starts(data
 async def test_two_drains_that_were_both_planned_do_not_both_close(world: World) -> None:
     """Planned behind the rule's back, the rule still holds where the traffic is taken away."""
     db = world.replica.context.db
-    for _ in range(RACES // 5):
+    for _ in range(RACES // 20):
         await forget(db)
         async with db.begin() as session:
             await session.execute(text(
@@ -67,7 +67,7 @@ async def test_two_drains_that_were_both_planned_do_not_both_close(world: World)
                 "'test', false, now() + interval '1 h', 'me', now() + interval '1 h' FROM datacenter"))
             await session.execute(text(
                 "INSERT INTO operation_step (operation_id, seq, name, state, memory) "
-                "SELECT id, 1, 'close', 'pending', '{}' FROM operation"))
+                "SELECT id, 1, 'ramp', 'pending', '{}' FROM operation"))
         await asyncio.gather(*[look(world, f"op_{place}", "me") for place in (WEST, EAST)])
         assert sorted([await world.traffic(WEST), await world.traffic(EAST)]) in (
             ["active", "active"], ["active", "draining"])

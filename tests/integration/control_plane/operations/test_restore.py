@@ -46,6 +46,7 @@ async def test_it_takes_less_than_five_seconds_with_agents_that_poll_as_real_one
 
 
 async def test_it_probes_without_traffic_first(world: World) -> None:
+    world.agents[WEST].drains = False  # nor does it answer the probe
     operation = await world.started("restore", WEST)
     await world.until(operation, lambda view: view.steps[2].state is StepState.RUNNING)
     assert await world.traffic(WEST) is TrafficState.WARMING
@@ -76,7 +77,34 @@ async def test_force_lets_a_degraded_deployment_take_traffic(world: World) -> No
     assert ended.state is OperationState.SUCCEEDED
 
 
+async def test_each_deployment_answers_a_request_before_it_gets_any(world: World) -> None:
+    world.agents[WEST].drains = False
+    operation = await world.started("restore", WEST)
+    await world.until(operation, lambda view: "has yet to answer a request" in view.steps[2].detail)
+    world.agents[WEST].drains = True
+    ended = await world.ended(operation)
+    assert "1 of 1 deployments answered a request" in ended.steps[2].detail
+
+
+async def test_an_agent_that_is_not_heard_from_pauses_it_and_its_deadline(database_url: str, tmp_path: Path) -> None:
+    async with running_world(database_url, tmp_path) as made:
+        async with made.replica.context.db.begin() as session:
+            await session.execute(text("UPDATE datacenter SET traffic_state = 'drained' WHERE id = :id"), {"id": WEST})
+            await session.execute(text("UPDATE agent_lease SET expires_at = now() WHERE fleet_id = :id"),
+                                  {"id": f"{WEST}-a"})
+        async with made.running(made.agents[EAST], *made.edges):
+            operation = await made.started("restore", WEST, deadline_s=4)
+            paused = await made.until(operation, lambda view: view.state is OperationState.PAUSED)
+            assert paused.paused == f"the agent is not heard from: {WEST}-a"
+            await asyncio.sleep(4.5)
+            async with made.running(made.agents[WEST]):
+                ended = await made.ended(operation)
+        assert ended.state is OperationState.SUCCEEDED, ended
+        assert (ended.deadline_at - ended.created_at).total_seconds() > 8
+
+
 async def test_cancelled_while_it_warms_it_goes_back_to_drained(world: World) -> None:
+    world.agents[WEST].drains = False
     operation = await world.started("restore", WEST)
     await world.until(operation, lambda view: view.steps[2].state is StepState.RUNNING)
     answer = await world.replica.client.post(f"/operator/v1/operations/{operation}/cancel", headers=world.operator)
