@@ -84,13 +84,29 @@ async def test_a_specification_that_the_engine_refuses_is_rolled_back_with_its_w
     stack.settle()
 
 
-async def test_an_engine_that_is_never_ready_is_rolled_back(stack: LocalStack, client: AsyncOpenAI,
-                                                            tmp_path: Path) -> None:
+async def test_an_engine_that_is_ready_and_never_answers_is_rolled_back_by_probes(
+        stack: LocalStack, client: AsyncOpenAI, tmp_path: Path) -> None:
     load, before = Load(client), engines(stack)
     wanted = specification(stack, tmp_path, timing={"speedup_ratio": 1e-9})
     async with under_load(load):
-        code, said = await rolled_out(stack, wanted, "--ready", "20s")
+        code, said = await rolled_out(stack, wanted)
     assert code == 5, said
+    assert "answered no probe: the frontend gave no answer within 15.0 s" in said
+    assert load.errors == []
+    assert engines(stack) == before
+    stack.settle()
+
+
+async def test_an_engine_that_answers_with_errors_is_rolled_back_by_probes(
+        stack: LocalStack, client: AsyncOpenAI, tmp_path: Path) -> None:
+    """The scripted engine refuses every prompt without a script."""
+    load, before = Load(client), engines(stack)
+    wanted = tmp_path / "specification.yaml"
+    wanted.write_text("engine: {kind: script}\npools:\n- {role: aggregated, replicas: 1}\n")
+    async with under_load(load):
+        code, said = await rolled_out(stack, wanted, "--in", SECOND)
+    assert code == 5, said
+    assert "answered no probe: the frontend answered " in said
     assert load.errors == []
     assert engines(stack) == before
     stack.settle()

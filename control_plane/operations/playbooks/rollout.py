@@ -63,7 +63,10 @@ def _await_idle(facts: Facts) -> Decision:
         return Decision(Verdict.DONE, f"{cell.id} is replaced under its traffic")
     memory = facts.memory if facts.memory.stage_since_s else replace(facts.memory, stage_since_s=facts.now_s)
     left = "an unknown number of requests" if cell.load is None else f"{cell.load} requests"
-    if facts.now_s - (memory.stage_since_s or 0.0) >= _order(facts).finish_s:
+    finish_s = _order(facts).finish_s
+    if _is_back(facts):  # what turned it back may well hold its requests for ever
+        finish_s = min(finish_s, facts.pace.evacuate_s)
+    if facts.now_s - (memory.stage_since_s or 0.0) >= finish_s:
         return Decision(Verdict.DONE, f"{left} left inside {cell.id}: they go on at other workers, or elsewhere")
     if cell.load != 0:
         return Decision(Verdict.WAIT, f"{left} inside {cell.id}", memory=replace(memory, quiet_since_s=None))

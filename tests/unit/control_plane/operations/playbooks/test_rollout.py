@@ -205,6 +205,18 @@ class TestBack:
         assert is_as_before(rollout)
         assert rollout.done[-2:] == ["probe a", "reload a"]
 
+    def test_requests_that_a_broken_engine_holds_are_not_waited_for_on_the_way_back(self) -> None:
+        rollout = walk(finish_s=5_000.0)
+
+        def holds(one: DeploymentFacts) -> CommandStatus:
+            rollout.change("a", load=0 if one.engine == OLD else 6)
+            return CommandStatus.SUCCEEDED if one.engine == OLD else CommandStatus.FAILED
+
+        rollout.probes = holds
+        assert rollout.go() is Verdict.BACK
+        assert is_as_before(rollout)
+        assert rollout.seen.now_s < 1_200
+
     def test_others_that_are_lost_meanwhile_give_the_cell_its_traffic_back(self) -> None:
         rollout = walk()
 
