@@ -8,7 +8,7 @@ a time, and none of a datacenter that an operator has just brought back.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 SHARE = 2 / 3
@@ -53,7 +53,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What the votes on a datacenter come to: `edges` of `of` live ones call it lost, the youngest vote that `needed`
-    needs for `held_s`. `blocked` says why it does not fail over, empty when it shall."""
+    needs for `held_s`. `wanted`: enough of them for long enough, of one that serves and that no operation has.
+    `blocked` says why it does not fail over, empty when it shall."""
 
     datacenter_id: str
     edges: int
@@ -61,6 +62,7 @@ class Finding:
     needed: int
     regions: int
     held_s: float
+    wanted: bool
     blocked: str
 
 
@@ -84,7 +86,9 @@ def _judge(place: Place, live: Sequence[Voter], known: int, regions_needed: int,
     held = sorted((now_s - one.lost[place.id] for one in against), reverse=True)
     held_s = held[needed - 1] if len(held) >= needed else 0.0
     long = {one.region for one in against if now_s - one.lost[place.id] >= rules.after_s}
-    finding = Finding(place.id, len(against), len(live), needed, len({one.region for one in against}), held_s, "")
+    wanted = place.serves and not place.under_way and len(against) >= needed and held_s >= rules.after_s
+    finding = Finding(
+        place.id, len(against), len(live), needed, len({one.region for one in against}), held_s, wanted, "")
     return _with_block(finding, _fault(place, finding, len(long), known, regions_needed, now_s, rules))
 
 
@@ -114,4 +118,4 @@ def _waits_for(first: str, finding: Finding) -> str:
 
 
 def _with_block(found: Finding, blocked: str) -> Finding:
-    return Finding(found.datacenter_id, found.edges, found.of, found.needed, found.regions, found.held_s, blocked)
+    return replace(found, blocked=blocked)

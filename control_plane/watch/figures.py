@@ -54,6 +54,10 @@ ATTEMPTS = gauge(
     "docs/operations/quality.md.", "model", "datacenter", "outcome")
 VOTES = gauge(
     "routing_votes", "Edges that say that a datacenter is lost to them, or falters.", "datacenter", "verdict")
+FAILOVER_BLOCKED = gauge(
+    "failover_blocked",
+    "1 while enough edges call a datacenter lost and something keeps it from failing over by itself: `meridian status` "
+    "says what.", "datacenter")
 
 OPERATIONS_OPEN = gauge("operations_open", "Operations under way.", "kind", "state")
 OPERATIONS_OLDEST_S = gauge("operations_oldest_seconds", "Age of the oldest operation under way.", "kind")

@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from control_plane.agents.models import AgentLease
 from control_plane.capacity.models import CapacityMove, CapacityPlanner
-from control_plane.evidence.models import EdgeVote, QualityRow
+from control_plane.evidence.models import EdgeVote, FailoverWatch, QualityRow
 from control_plane.identity.models import Identity
 from control_plane.operations.machine import CommandStatus
 from control_plane.operations.models import Automation, Command, Operation, OperationStep
@@ -89,6 +89,12 @@ async def votes(session: AsyncSession) -> Rows:
     ).join(Identity, Identity.id == EdgeVote.edge_id)
         .where(Identity.revoked_at.is_(None), EdgeVote.seen_at > func.now() - VOTES_COUNT_FOR)
         .group_by(EdgeVote.datacenter_id, EdgeVote.verdict))).all()
+
+
+async def findings(session: AsyncSession) -> Sequence[dict[str, Any]]:
+    """What the votes came to when they were counted last, one a datacenter."""
+    found: Sequence[dict[str, Any]] = (await session.execute(select(FailoverWatch.findings))).scalar_one()
+    return found
 
 
 async def attempts(session: AsyncSession) -> Rows:

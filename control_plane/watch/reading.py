@@ -28,6 +28,7 @@ async def read(session: AsyncSession) -> list[Sample]:
         *_deployments(deployments), *_pools(await queries.pools(session)), *_leases(await queries.leases(session)),
         *_edges(await queries.edges(session), head), *_head(head),
         *_attempts(await queries.attempts(session)), *_votes(await queries.votes(session), datacenters),
+        *_blocked(await queries.findings(session), datacenters),
         *_capacity(await capacity.headroom(session)),
         *_planner(await queries.planner(session), await queries.moves(session)),
         *_open_operations(await queries.open_operations(session)),
@@ -109,6 +110,12 @@ def _votes(rows: Iterable[Any], datacenters: Iterable[Any]) -> Iterator[Sample]:
     for place in datacenters:
         for verdict in VoteVerdict:
             yield from _one(f.VOTES, counted.get((place.id, verdict), 0), place.id, verdict.value)
+
+
+def _blocked(findings: Iterable[Mapping[str, Any]], datacenters: Iterable[Any]) -> Iterator[Sample]:
+    blocked = {one["datacenter_id"] for one in findings if one["wanted"] and one["blocked"]}
+    for place in datacenters:
+        yield from _one(f.FAILOVER_BLOCKED, place.id in blocked, place.id)
 
 
 def _capacity(headrooms: Mapping[str, ModelHeadroom]) -> Iterator[Sample]:

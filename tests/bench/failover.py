@@ -15,7 +15,7 @@ from tests.integration.edge_api.watched import PLACES, Watched, watched
 NAME = "failover"
 SUMMARY = "a datacenter dies, another hangs: seconds until no edge asks it (2 s), until it is on record (35 s); errors"
 
-PER_S = 20.0
+PER_S = 10.0
 BEFORE_S, AFTER_S = 5.0, 3.0
 QUORUM_S = 30.0
 ROUTED_LIMIT_S, RECORD_LIMIT_S = 2.0, 35.0

@@ -30,7 +30,7 @@ class Mortal(Datacenter):
         super().__init__(tokens, pause_s)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        self._hangs = asyncio.Event()
+        self._hangs, self._over = asyncio.Event(), asyncio.Event()
         self.fails = False
 
     async def start(self) -> None:
@@ -38,6 +38,7 @@ class Mortal(Datacenter):
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def die(self) -> None:
+        self._over.set()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -58,7 +59,7 @@ class Mortal(Datacenter):
                 if serving.done():
                     return
                 serving.cancel()
-            await asyncio.sleep(600)
+            await self._over.wait()
         finally:
             self._writers.discard(writer)
             writer.transport.abort()

@@ -144,6 +144,9 @@ async def test_nothing_moves_while_automation_is_frozen_and_it_does_once_that_en
     async with world.running():
         await never_fails_over(world)
         assert "no failover: automation is frozen" in await told(world)
+        figures = (await world.replica.client.get("/metrics")).text
+        assert f'meridian_failover_blocked{{datacenter="{EUROPE}"}} 1.0' in figures
+        assert f'meridian_failover_blocked{{datacenter="{ASIA}"}} 0.0' in figures
         async with world.replica.context.db.begin() as session:
             await session.execute(text("UPDATE automation SET frozen = false, reason = NULL, by = NULL"))
         assert (await failed_over(world)).datacenter == EUROPE

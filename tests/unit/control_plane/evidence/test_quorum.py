@@ -33,7 +33,7 @@ def two_regions(held_s: float = 31.0) -> list[Voter]:
 
 
 def test_two_thirds_of_the_edges_in_two_regions_for_long_enough_make_a_failover() -> None:
-    assert verdict(two_regions()) == Finding("us", 2, 3, 2, 2, 31.0, "")
+    assert verdict(two_regions()) == Finding("us", 2, 3, 2, 2, 31.0, True, "")
 
 
 def test_nobody_finds_anything_where_nobody_votes() -> None:
@@ -109,6 +109,20 @@ def test_a_datacenter_that_was_just_brought_back_is_not_taken_again(ended_s: flo
 
 def test_nothing_begins_while_automation_stands_still() -> None:
     assert verdict(two_regions(), standstill="automation is frozen").blocked == "automation is frozen"
+
+
+@pytest.mark.parametrize(("voters", "place", "standstill", "wanted"), [
+    (two_regions(), Place("us", True), "automation is frozen", True),
+    (two_regions(), Place("us", True, moved_at_s=NOW_S - 5), "", True),
+    (two_regions(29.0), Place("us", True), "", False),
+    ([voter("a"), voter("b", held_s=None)], Place("us", True), "", False),
+    (two_regions(), Place("us", False), "", False),
+    (two_regions(), Place("us", True, under_way="failover op_1"), "", False),
+])
+def test_a_failover_that_is_wanted_and_kept_from_happening_is_told_from_one_that_nobody_wants(
+        voters: list[Voter], place: Place, standstill: str, wanted: bool) -> None:
+    finding = verdict(voters, [place], standstill)
+    assert (finding.wanted, bool(finding.blocked)) == (wanted, True)
 
 
 def test_one_datacenter_at_a_time_and_the_longest_lost_first() -> None:
