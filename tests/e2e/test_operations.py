@@ -82,9 +82,14 @@ async def test_a_drain_under_load_shows_clients_nothing(stack: LocalStack, clien
 
 
 async def test_the_last_datacenter_is_not_drained(stack: LocalStack, client: AsyncOpenAI) -> None:
-    for datacenter in ("us-east-1", "eu-north-1"):
-        done = await asyncio.to_thread(stack.meridian, "drain", datacenter, "--reason", "test", "--wait", "-y")
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = await asyncio.to_thread(stack.meridian, "drain", "us-east-1", "--reason", "test", "--wait", "-y")
+    assert done.returncode == 0, done.stdout + done.stderr
+    second = ("drain", "eu-north-1", "--reason", "test", "--wait", "-y")
+    refused = await asyncio.to_thread(stack.meridian, *second)
+    assert refused.returncode == 3, refused.stdout + refused.stderr
+    assert "away_at_once" in refused.stdout + refused.stderr
+    done = await asyncio.to_thread(stack.meridian, *second, "--force")
+    assert done.returncode == 0, done.stdout + done.stderr
     refused = await asyncio.to_thread(
         stack.meridian, "drain", "ap-south-1", "--reason", "test", "--wait", "-y", "-o", "json")
     assert refused.returncode == 3, refused.stdout + refused.stderr
