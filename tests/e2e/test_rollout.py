@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from tests.e2e.stack import LocalStack
 from tests.e2e.test_operations import MODEL, Load
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 FIRST, SECOND = "us-east-1", "eu-north-1"
 
