@@ -56,7 +56,8 @@ POISONS: dict[str, Callable[[Body, random.Random], object]] = {
     "no version": lambda body, chance: body.update({chance.choice(["version", "lineage"]): chance.randint(-5, 0)}),
     "a datacenter twice": lambda body, chance: body["datacenters"].append(chance.choice(body["datacenters"])),
     "a model twice": lambda body, chance: body["models"].append(chance.choice(body["models"])),
-    "a deployment twice": lambda body, chance: somewhere(body, chance)[1]["routes"].append(body["models"][0]["routes"][0]),
+    "a deployment twice": lambda body, chance: somewhere(body, chance)[1]["routes"].append(
+        body["models"][0]["routes"][0]),
     "a datacenter without a name": lambda body, chance: somewhere(body, chance)[0].update(id=""),
     "a weight out of range": lambda body, chance: somewhere(body, chance)[0].update(
         weight=chance.choice([-1, 10_001, 2**40])),
