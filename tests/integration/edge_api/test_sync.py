@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from control_plane.contracts.clock import ManualClock
+from control_plane.contracts.evidence import QualityMinute, Vote, VoteVerdict
 from control_plane.contracts.signing import SigningKey
 from control_plane.contracts.snapshot import SignedSnapshot, Snapshot
 from control_plane.contracts.transport import ControlPlaneAway
@@ -85,7 +86,7 @@ async def test_an_acknowledgement_goes_out_at_once(running: Following, control_p
 
 @pytest.mark.parametrize(("bad", "reason"), [
     (snapshot(version=4), "not newer"),
-    (snapshot(version=9, lineage=0), "not newer"),
+    (snapshot(version=9, lineage=0), "no version"),
     (snapshot(version=6, models=()), "gone without a reason"),
     (snapshot(version=6, models=("sim/other",)), "gone without a reason"),
     (snapshot(version=6, weights={"us-east-1": 0, "eu-north-1": 0}), "no routable datacenter and no reason"),
@@ -322,3 +323,80 @@ async def test_a_long_outage_is_two_lines_in_the_log(running: Following, control
         control_plane.away = False
         await until(lambda: "control_plane_back" in [line["event"] for line in logs])
     assert [line["event"] for line in logs] == ["control_plane_away", "control_plane_back"]
+
+
+class Witness:
+    """Says of datacenters what a test tells it to."""
+
+    def __init__(self) -> None:
+        self.against: list[Vote] = []
+        self.counted: list[QualityMinute] = []
+        self.arrivals = 0
+
+    def votes(self) -> list[Vote]:
+        return self.against
+
+    def minutes(self) -> list[QualityMinute]:
+        return self.counted
+
+    def streams(self) -> dict[str, int]:
+        return {"us-east-1": 3}
+
+    def sessions(self) -> dict[str, int]:
+        return {"us-east-1": 9}
+
+    def arrived(self) -> None:
+        self.arrivals += 1
+
+
+@pytest.fixture
+def witness(edge: Following) -> Witness:
+    made = Witness()
+    edge.client.evidence = made
+    return made
+
+
+LOST = Vote(datacenter_id="us-east-1", verdict=VoteVerdict.LOST, held_s=1.0, evidence="refuses connections")
+
+
+async def test_a_poll_says_what_the_edge_saw(
+        edge: Following, control_plane: ControlPlane, witness: Witness) -> None:
+    witness.against = [LOST]
+    witness.counted = [QualityMinute(minute=60, model_id=MODEL, datacenter_id="us-east-1", succeeded=3)]
+    await edge.client.poll_once()
+    (sync,) = control_plane.syncs
+    assert (sync.votes, sync.minutes) == (witness.against, witness.counted)
+    assert (sync.open_streams, sync.sessions) == ({"us-east-1": 3}, {"us-east-1": 9})
+    assert witness.arrivals == 1
+
+
+async def test_another_vote_cuts_a_waiting_poll_short(
+        running: Following, control_plane: ControlPlane, witness: Witness) -> None:
+    control_plane.next_wait_s = 30.0
+    control_plane.publish(snapshot(version=1))
+    await until(lambda: any(sync.wait_s == 30.0 and sync.acked_version == 1 for sync in control_plane.syncs))
+    for against in ([LOST], []):
+        control_plane.syncs.clear()
+        witness.against, began_s = against, asyncio.get_running_loop().time()
+        await until(lambda: control_plane.syncs, 5)
+        assert asyncio.get_running_loop().time() - began_s < 1.0
+        assert control_plane.syncs[-1].votes == against
+
+
+async def test_the_same_vote_said_for_longer_cuts_nothing_short(
+        running: Following, control_plane: ControlPlane, witness: Witness) -> None:
+    control_plane.next_wait_s, witness.against = 30.0, [LOST]
+    control_plane.publish(snapshot(version=1))
+    await until(lambda: any(sync.wait_s == 30.0 and sync.votes for sync in control_plane.syncs))
+    before = len(control_plane.syncs)
+    witness.against = [LOST.model_copy(update={"held_s": 60.0, "evidence": "does not answer probes"})]
+    await asyncio.sleep(1.0)
+    assert len(control_plane.syncs) == before
+
+
+async def test_a_report_that_did_not_arrive_is_not_taken_for_one(
+        edge: Following, control_plane: ControlPlane, witness: Witness) -> None:
+    control_plane.away = True
+    with pytest.raises(ControlPlaneAway):
+        await edge.client.poll_once()
+    assert witness.arrivals == 0

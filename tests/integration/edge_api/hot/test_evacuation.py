@@ -172,6 +172,7 @@ async def test_many_streams_move_and_none_breaks(moving: EdgeUnderTest, home: Da
     home.script, other.script = Engine(WORDS, pause_s=0.2), Engine(WORDS, "chatcmpl-b")
     asking = [asyncio.create_task(moving.client.ask(**GREEDY)) for _ in range(60)]
     await until(lambda: len(home.seen) == 60)
+    assert moving.hot.open_streams() == {HOME: 60}
     evacuated(moving, 6)
     answers = await asyncio.gather(*asking)
     assert {reads(answer.events)["content"] for answer in answers} == {TEXT}
@@ -179,6 +180,7 @@ async def test_many_streams_move_and_none_breaks(moving: EdgeUnderTest, home: Da
     moved = [record for record in moving.records() if len(record.attempts) == 2]
     assert len(moved) >= 50
     await moving.until_idle()
+    assert moving.hot.open_streams() == {}
 
 
 async def test_when_it_is_over_home_is_home_again(moving: EdgeUnderTest, home: Datacenter, other: Datacenter) -> None:

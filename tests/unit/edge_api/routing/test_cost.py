@@ -136,3 +136,15 @@ def test_a_cost_is_never_negative_nor_beyond_queue_and_whole_prompt(
     for place in (HERE, THERE):
         most_ms = 1_000 * (MAX_QUEUE_S + prompt_tokens / place.prefill_tokens_per_s)
         assert 0 <= costs.ms(place, "a", prompt_tokens) <= most_ms + 0.001
+
+
+def test_sessions_are_counted_where_they_were_served_last_and_for_as_long_as_they_are_warm() -> None:
+    clock = ManualClock()
+    costs = Costs(Health(clock))
+    for key, place in (("a", "us"), ("b", "us"), ("c", "eu"), ("b", "eu")):
+        costs.note(route(place), 2, key, 5_000)
+    assert costs.sessions() == {"us": 1, "eu": 2}
+    clock.advance(WARM_S / 2)
+    costs.note(route("us"), 2, "d", 5_000)
+    clock.advance(WARM_S / 2 + 1)
+    assert costs.sessions() == {"us": 1}
