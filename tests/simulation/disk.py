@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 from random import Random
 
+NEVER_OLD_S = 10**11
+
 
 class Content:
     """A file: its bytes, and how many of them are synced. `listed`: its directory entry is."""
@@ -50,6 +52,9 @@ class Place:
     def __truediv__(self, other: str) -> "Place":
         return Place(self.disk, f"{self._name}/{other}")
 
+    def __lt__(self, other: "Place") -> bool:
+        return self._name < other._name
+
     def __str__(self) -> str:
         return self._name
 
@@ -79,10 +84,16 @@ class Place:
                 yield Place(self.disk, name)
 
     def stat(self) -> os.stat_result:
-        return os.stat_result((0, 0, 0, 0, 0, 0, len(self._content().data), 0, 0, 0))
+        return os.stat_result((0, 0, 0, 0, 0, 0, len(self._content().data), 0, NEVER_OLD_S, 0))
 
     def unlink(self, missing_ok: bool = False) -> None:
         self.disk.files.pop(self._name, None)
+
+    def replace(self, other: "Place") -> None:
+        self.disk.files[str(other)] = self.disk.files.pop(self._name)
+
+    def touch(self, mode: int = 0o666) -> None:
+        self.write_whole(b"")
 
     def read_bytes(self) -> bytes:
         return bytes(self._content().data)
@@ -112,6 +123,9 @@ class Os:
 
     def __getattr__(self, name: str) -> object:
         return getattr(os, name)
+
+    def stat(self, place: Place) -> os.stat_result:
+        return place.stat()
 
     def open(self, place: Place, flags: int, mode: int = 0o777) -> int:
         content = place.disk.files.get(str(place))

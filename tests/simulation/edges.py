@@ -22,6 +22,7 @@ from edge_api.hot.usage import NOTHING_DELIVERED, Counts
 from edge_api.identity import Identity
 from edge_api.metering.frames import decode, encode, scan
 from edge_api.metering.recovery import open_outbox
+from edge_api.metering.shipped import ShippedSegments
 from edge_api.metering.shipper import Shipper
 from edge_api.metrics import Metrics
 from edge_api.open_requests import OpenRequests
@@ -43,7 +44,7 @@ from tests.simulation.process import InOrder, Process, SkewedClock
 from tests.simulation.replicas import POISON
 from tests.simulation.story import Story
 
-SEGMENT_BYTES, OUTBOX_BYTES = 4_096, 1_000_000
+SEGMENT_BYTES, OUTBOX_BYTES, KEPT_S = 4_096, 1_000_000, 3_600.0
 PROBE_EVERY_S, PROBE_TIMEOUT_S = 1.0, 2.0
 MAX_ATTEMPTS = 4
 TOKENS_PER_S = 20.0
@@ -147,12 +148,14 @@ class Edge(Process):
         if (kept := store.load(keys)) is not None:
             self.holder.take(kept)
             self.note_taken("after a restart")
-        self.outbox = open_outbox(root / "outbox", SEGMENT_BYTES, OUTBOX_BYTES, clock, metrics())
+        kept = ShippedSegments(root / "outbox" / "shipped", KEPT_S, OUTBOX_BYTES, clock)
+        self.outbox = open_outbox(root / "outbox", SEGMENT_BYTES, OUTBOX_BYTES, clock, metrics(), kept=kept)
         self.services: Any = SimpleNamespace(outbox=self.outbox, clock=clock, metrics=metrics(), judge=None)
         minutes = Minutes(clock)
-        shipper = Shipper(self.outbox, link, boot_id, clock, metrics(), minutes.note)
+        shipper = Shipper(self.outbox, link, boot_id, clock, metrics(), minutes.note, kept)
         keyring = Keyring(link, unused, clock, metrics(), 10, 60.0)
-        self.sync = SyncClient(link, self.holder, store, keyring, self.open_requests, boot_id, 4.0, metrics())
+        self.sync = SyncClient(link, self.holder, store, keyring, self.open_requests, boot_id, 4.0, metrics(),
+                               on_lineage=shipper.ship_again)
         self._watches: dict[Any, tuple[str, Watch]] = {}
         self.sync.evidence = Evidence(
             clock, self.holder, self.health, _Prober(self._watches), minutes,  # type: ignore[arg-type]
@@ -240,6 +243,13 @@ class Edge(Process):
 
     async def _attempt(self, request: Request, route: Route, until_s: float) -> str:
         """How it ended: ``whole``, ``refused`` (no connection), ``broken`` or ``gone`` (the client left)."""
+        self.open_requests.enter(route.datacenter_id, route.deployment_id)
+        try:
+            return await self._connected(request, route, until_s)
+        finally:
+            self.open_requests.leave(route.datacenter_id, route.deployment_id)
+
+    async def _connected(self, request: Request, route: Route, until_s: float) -> str:
         engine = self.engines[route.datacenter_id]
         await asyncio.sleep(self.network.delay_s())
         if self.network.is_cut(self.name, route.datacenter_id):
@@ -251,13 +261,11 @@ class Edge(Process):
         inside = engine.inside.setdefault(route.deployment_id, {})
         inside[key] = ended.set
         self.moves.setdefault(route.datacenter_id, InOrder()).add(ended)
-        self.open_requests.enter(route.datacenter_id, route.deployment_id)
         try:
             return await self._stream(request, route, ended, until_s)
         finally:
             self.moves[route.datacenter_id].discard(ended)
             inside.pop(key, None)
-            self.open_requests.leave(route.datacenter_id, route.deployment_id)
 
     async def _stream(self, request: Request, route: Route, ended: asyncio.Event, until_s: float) -> str:
         while request.received < request.tokens:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation import invariants
+from tests.simulation.database import Row
 from tests.simulation.edges import Machine, frames_in
 from tests.simulation.fleets import AgentDisk
 
@@ -146,6 +148,29 @@ def _database_away(world: "World", chance: Random) -> None:
     _later(world, chance.uniform(0.5, 12.0), back)
 
 
+def _older_database(world: "World", chance: Random) -> None:
+    """A copy of the database is kept; a while later it takes the place of the database, and an operator recovers."""
+    if world.is_restored:
+        return
+    world.is_restored = True
+    copy = {table: dict(rows) for table, rows in world.tables.rows.items()}
+    _later(world, chance.uniform(2.0, 15.0), lambda: _restore(world, chance, copy))
+
+
+def _restore(world: "World", chance: Random, copy: dict[str, dict[object, Row]]) -> None:
+    for place in world.places:
+        if place.process is not None and place.process.alive:
+            place.process.kill()
+    world.story.note("an older copy of the database takes the place of the database")
+    world.story.reach("an older database took the place of the newer one")
+    world.tables.rows = copy
+    world.tables.holders.clear()
+    invariants.watch(world)
+    for place in world.places:
+        world.start_replica(place)
+    world.loop.call_later(chance.uniform(1.0, 10.0), world.start_recovery)
+
+
 def _slow_disk(world: "World", chance: Random) -> None:
     slow, usual = world.draw(f"disk {world.loop.now_s}"), world.loop.thread_s
     world.story.note("disks are slow")
@@ -189,5 +214,6 @@ def _is_dead(process: object) -> bool:
 
 FAULTS: dict[str, Callable[["World", Random], None]] = {
     "agent": _kill_agent, "cut": _cut, "database": _database_away, "disk": _slow_disk, "edge": _kill_edge,
-    "engine": _crash_engine, "poison": _poison, "power": _power_loss, "replica": _kill_replica,
+    "engine": _crash_engine, "older": _older_database, "poison": _poison, "power": _power_loss,
+    "replica": _kill_replica,
 }

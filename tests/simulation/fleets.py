@@ -38,20 +38,23 @@ class Engine:
         self.story, self.loop, self.chance = story, loop, chance
         self.alive = True
         self.running: dict[str, Running] = {}
-        self.generation = self.epoch = 0
+        self.generation = self.epoch = (0, 0)
         self.inside: dict[str, dict[object, Callable[[], None]]] = {}
 
-    def drive(self, desired: DesiredState, epoch: int) -> None:
-        """Becomes what is desired, in a while; what is the same goes on."""
+    def drive(self, desired: DesiredState, state: AgentState) -> None:
+        """Becomes what is desired, in a while; what is the same but for its number goes on."""
+        epoch, generation = (state.lineage, state.epoch), (state.lineage, desired.generation)
         self.story.require(epoch >= self.epoch, "no action under a stale epoch",
                            f"{self.fleet_id} is driven under epoch {epoch} after {self.epoch}")
-        self.story.require(desired.generation >= self.generation, "no generation falls",
-                           f"{self.fleet_id} is driven to generation {desired.generation} after {self.generation}")
-        self.epoch, self.generation = epoch, desired.generation
+        self.story.require(generation >= self.generation, "no generation falls",
+                           f"{self.fleet_id} is driven to generation {generation} after {self.generation}")
+        self.epoch, self.generation = epoch, generation
         for one in desired.deployments:
             known = self.running.get(one.deployment_id)
-            if known is None or known.desired != one:
+            if known is None or (known.desired.engine, known.desired.pools) != (one.engine, one.pools):
                 self.running[one.deployment_id] = Running(one, self.loop.now_s + self.chance.uniform(0.3, 3.0))
+            else:
+                known.desired = one
 
     def crash(self) -> None:
         """All of it dies; every stream inside is reset."""
@@ -120,7 +123,8 @@ class AgentDisk:
                 if tracked.state is CommandState.REJECTED:
                     story.reach("an agent rejected a command")
             story.require(
-                was is None or was is tracked.state or was not in core.TERMINAL, "no command has effect twice",
+                was not in core.TERMINAL or tracked.state in (was, CommandState.REJECTED),
+                "no command has effect twice",
                 f"{fleet}: command {tracked.command.id} is {tracked.state} after {was}")
             self.commands[tracked.command.id] = tracked.state
         self.state = state
@@ -153,9 +157,10 @@ class Agent(Process):
             wanted = self.executor.state.desired
             if wanted is not None and wanted != driven and self.executor.state.standing is not Standing.SUPERSEDED:
                 self.story.require(
-                    wanted.generation <= state.generation and self.executor.state.epoch <= state.epoch,
+                    (self.executor.state.lineage, self.executor.state.epoch) <= (state.lineage, state.epoch)
+                    and (self.executor.state.lineage, wanted.generation) <= (state.lineage, state.generation),
                     "durable before acted on", f"{self.name} drives generation {wanted.generation} before it is stored")
-                self.engine.drive(wanted, self.executor.state.epoch)
+                self.engine.drive(wanted, self.executor.state)
                 driven = wanted
             self._wake.clear()
             await self._wake.wait()

@@ -1,5 +1,6 @@
 """What must hold: after every commit, and when the faults are over."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,6 +11,7 @@ from control_plane.operations.machine import OPEN_COMMANDS, OPEN_OPERATIONS, Com
 from control_plane.topology.states import RAMPED, effective_weight
 from fleet_agent.core import TERMINAL
 from tests.simulation.database import Session
+from tests.simulation.replicas import PACE
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -32,7 +34,7 @@ class Watcher:
         self._commands: dict[str, CommandStatus] = {}
         self._operations: dict[str, OperationState] = {}
         self._unheard: dict[str, int] = {}
-        self._traffic: dict[str, TrafficState] = {}
+        self._traffic = {place.id: place.traffic_state for place in self.tables.table("datacenter").values()}
         self._workers: dict[str, set[str]] = {}
 
     def look(self, session: Session) -> None:
@@ -98,7 +100,25 @@ class Watcher:
                 other.subject == row.subject and other.kind is OperationKind.DRAIN
                 for other in self.tables.table("operation").values()):
             self.story.reach("a failover after a drain")
+        if row.kind is OperationKind.DRAIN and row.state is OperationState.SUCCEEDED:
+            self._check_drained(row)
         self._check_claims()
+
+    def _check_drained(self, operation: Any) -> None:
+        """Nothing is open where a drain ended well, at any edge that was heard from; unless it says what was left."""
+        told = " ".join(step.detail for step in self.tables.table("operation_step").values()
+                        if step.operation_id == operation.id)
+        if any(word in told for word in ("deadline", "excused", "not heard", "not idle", "left", "without")):
+            return
+        self.story.reach("a drain ended with nothing open")
+        oldest = self.tables.now() - timedelta(seconds=PACE.edge_excused_after_s)
+        for machine in self.world.machines:
+            row = self.tables.table("edge").get(machine.name)
+            if row is None or row.last_seen_at < oldest or machine.process is None or not machine.process.alive:
+                continue
+            left = machine.process.open_requests.counts().get(operation.datacenter_id, 0)
+            self.story.require(left == 0, "a drained datacenter is empty",
+                               f"{machine.name} has {left} open in {operation.datacenter_id}: {told}")
 
     def _operation_step(self, key: Any, row: Any, session: Session) -> None:
         workers = self._workers.setdefault(key[0], set())
@@ -107,7 +127,7 @@ class Watcher:
             self.story.reach("an operation was continued by the other replica")
 
     def _datacenter(self, place: str, row: Any, session: Session) -> None:
-        cause, before = str(row.changed_by), self._traffic.get(place, TrafficState.ACTIVE)
+        cause, before = str(row.changed_by), self._traffic[place]
         self._traffic[place] = row.traffic_state
         if before is not TrafficState.ACTIVE or row.traffic_state is before or not cause.startswith("operation:"):
             return
@@ -134,8 +154,8 @@ class Watcher:
 
 
 def watch(world: "World") -> None:
-    """Has every commit looked at."""
-    world.tables.on_commit.append(Watcher(world).look)
+    """Has every commit looked at; what was seen before is forgotten."""
+    world.tables.on_commit[:] = [Watcher(world).look]
 
 
 def is_converged(world: "World") -> bool:
@@ -166,7 +186,7 @@ def _unsettled_fleets(world: "World") -> Any:
         lease = tables.table("agent_lease").get(fleet)
         if lease is None or lease.expires_at <= now:
             yield "every agent is heard again", fleet
-        if world.engines[place].generation != tables.table("fleet")[fleet].generation:
+        if world.engines[place].generation[1] != tables.table("fleet")[fleet].generation:
             yield "every fleet comes to its generation", f"{fleet} is at {world.engines[place].generation}"
     for row in tables.table("deployment").values():
         if row.phase != "ready" or (row.observed_generation or 0) < row.generation:

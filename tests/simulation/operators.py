@@ -16,10 +16,12 @@ from control_plane.contracts.operations import (
     StepState,
     UnfreezeRequest,
 )
+from control_plane.contracts.recovery import RecoveryRequest
 from control_plane.errors import Refusal
 from control_plane.operations import freezing, service, steering
 from control_plane.operations.machine import OPEN_OPERATIONS
 from control_plane.operations.playbooks import PLAYBOOKS
+from control_plane.routing import recovery
 from tests.simulation.database import Away
 from tests.simulation.replicas import Replica
 
@@ -48,6 +50,24 @@ async def act(world: "World", number: int) -> None:
             world.story.violate("no unexpected error", f"{name}: {error}")
 
 
+async def recover(world: "World") -> None:
+    """The operator who restored the database begins a new lineage, as soon as a replica lets him."""
+    while True:
+        replica = world.places[0].process
+        if replica is not None and replica.alive:
+            try:
+                async with replica.db.begin() as session:
+                    found = await recovery.recover(
+                        session, replica.key, RecoveryRequest(reason="simulated", force=True), "operator:0")
+            except (Away, Refusal) as refusal:
+                world.story.note(f"is told no: {refusal}", "operator:0")
+            else:
+                world.story.note(f"began lineage {found.lineage}", "operator:0")
+                world.story.reach("a new lineage began")
+                return
+        await asyncio.sleep(1.0)
+
+
 def request(world: "World", chance: Random) -> OperationRequest | None:
     """Something to order; nothing if its kind cannot be ordered here."""
     kind = chance.choice(sorted(PLAYBOOKS))
@@ -61,6 +81,7 @@ def request(world: "World", chance: Random) -> OperationRequest | None:
         return OperationRequest(kind=kind, shift=ShiftOrder(
             model=model, source=source, target=target, percent=chance.choice((10, 50, 100)),
             step_percent=chance.choice((10, 50)), interval_s=1.0), **common)  # type: ignore[arg-type]
+    common["deadline_s"] = 60.0
     return OperationRequest(kind=kind, rollout=RolloutOrder(
         model=model, engine={"image": f"image-{chance.randrange(1_000)}"}, watch_s=1.0), **common)  # type: ignore[arg-type]
 

@@ -114,6 +114,8 @@ class Replica(Process):
         body = msgspec.json.decode(answer.snapshot.body)
         body["built_at_s"] = POISON
         kind = self.chance.choice(("unsigned", "weight", "lost model", "unexplained"))
+        if kind == "lost model" and body["lineage"] > 1:
+            return answer  # a new lineage may know fewer models
         if kind == "weight":
             body["datacenters"][0]["weight"] = 1_000_000
         elif kind == "lost model":

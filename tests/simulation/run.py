@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -49,9 +50,10 @@ def run_many(start: int, seeds: int, jobs: int | None = None, most_failures: int
              on_done: Callable[[Campaign], None] = lambda campaign: None, most_steps: int | None = None,
              plant: str = "") -> Campaign:
     """`seeds` seeds from `start` on, with the bug `plant` in them; stops after `most_failures` that failed, or
-    `most_steps` steps."""
+    `most_steps` steps, or when it is interrupted."""
     campaign, began_s = Campaign(), time.monotonic()
-    for outcome in _outcomes(range(start, start + seeds), jobs or os.cpu_count() or 1, plant):
+    outcomes = _outcomes(range(start, start + seeds), jobs or os.cpu_count() or 1, plant)
+    while (outcome := _next(outcomes)) is not None:
         campaign.seeds += 1
         campaign.steps += outcome.steps
         campaign.reached.update(outcome.reached)
@@ -75,7 +77,15 @@ def _outcomes(seeds: range, jobs: int, plant: str) -> Iterator[SeedOutcome]:
         yield from pool.imap(run_seed, seeds, chunksize=4)
 
 
+def _next(outcomes: Iterator[SeedOutcome]) -> SeedOutcome | None:
+    try:
+        return next(outcomes, None)
+    except KeyboardInterrupt:
+        return None
+
+
 def _plant(name: str) -> None:
-    """A worker is a process of its own: what is planted here is not planted there."""
+    """A worker is a process of its own: what is planted here is not planted there. It leaves interrupts to this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if name:
         PLANTS[name]()

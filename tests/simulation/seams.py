@@ -13,7 +13,7 @@ import structlog
 
 from control_plane import db
 from control_plane.contracts import ids
-from edge_api.metering import outbox, recovery, shipper
+from edge_api.metering import outbox, recovery, shipped, shipper
 from edge_api.snapshot import client, store
 from tests.simulation.database import Session
 from tests.simulation.disk import Os, Place
@@ -52,7 +52,7 @@ def installed(loop: VirtualLoop, chance: Random, story: Story) -> Iterator[None]
         changes += [(module, real.__name__, stands) for name, module in sorted(sys.modules.items())
                     if name.startswith("control_plane") and getattr(module, real.__name__, None) is real]
     simulated_os = Os()
-    changes += [(module, "os", simulated_os) for module in (outbox, recovery, store)]
+    changes += [(module, "os", simulated_os) for module in (outbox, recovery, shipped, store)]
     changes += [(module, "write_private", Place.write_whole) for module in (recovery, shipper, store)]
     changes += [(shipper, "TICK_S", 1.0), (client, "LOOK_S", 1.0)]  # so that idle waiting costs less
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]

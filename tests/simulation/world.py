@@ -23,7 +23,7 @@ from tests.simulation.story import WHO, Story
 from tests.simulation.topology import MODELS, declare
 from tests.simulation.upward import Answer, Upward
 
-SETTLE_S, TROUBLE_S, HEALING_S, PATIENCE_S = 5.0, 35.0, 60.0, 30.0
+SETTLE_S, TROUBLE_S, HEALING_S, PATIENCE_S = 5.0, 35.0, 90.0, 30.0
 
 
 class World:
@@ -49,6 +49,8 @@ class World:
         self.machines = [Machine(f"edge-{n + 1}", regions[n % len(regions)])
                          for n in range(self.chance.choice((2, 2, 3)))]
         self.clients = Clients()
+        self.is_restored = False
+        self.recovering: list[asyncio.Task[None]] = []
         self.earlier: dict[str, list[Answer]] = {}
         self.loop.thread_s = lambda: 0.001 + 0.003 * self.chance.random()
 
@@ -89,6 +91,10 @@ class World:
             lambda process: self.upward(process, machine.name, machine.name, machine.region), self.engines,
             self.clients)
         WHO.reset(token)
+
+    def start_recovery(self) -> None:
+        """An operator recovers from an older copy of the database, whatever else happens."""
+        self.recovering.append(self.loop.create_task(operators.recover(self)))
 
     def upward(self, process: Process, home: str, machine_id: str, subject: str) -> Upward:
         """The way up for a machine: both replicas, in its own order."""
