@@ -51,8 +51,8 @@ class Settings(BaseSettings):
     watch_s: float = Field(
         default=60.0, ge=0, description="How long a replaced deployment is watched under traffic in a rollout.")
     failover_after_s: float = Field(
-        default=30.0, ge=0, description="How long a quorum of edges must call a datacenter lost before it fails over by "
-                                        "itself.")
+        default=30.0, ge=0,
+        description="How long a quorum of edges must call a datacenter lost before it fails over by itself.")
     failover_again_after_s: float = Field(
         default=600.0, ge=0, description="How long a datacenter that was restored or failed over is left alone by "
                                          "automatic failover.")
