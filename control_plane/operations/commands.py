@@ -29,6 +29,11 @@ async def is_moved(session: AsyncSession, datacenter_id: str) -> bool:
     return bool(await repository.claimants(session, [f"datacenter:{datacenter_id}"]))
 
 
+async def any_open(session: AsyncSession) -> bool:
+    """Whether any operation is under way."""
+    return await repository.has_open(session)
+
+
 async def announce(session: AsyncSession, fleet_ids: Sequence[str]) -> None:
     """Wakes the runner, and the polls of the fleets whose reports the new operation looks at."""
     for channel in (OPERATIONS_CHANNEL, *(fleet_channel(fleet_id) for fleet_id in fleet_ids)):

@@ -99,6 +99,11 @@ async def _answer(session: AsyncSession, request: EdgeSyncRequest) -> tuple[Edge
     answer = EdgeSyncAnswer(
         snapshot=row and SignedSnapshot(key_id=row.key_id, signature=row.signature, body=row.body),
         revocations=revocations, changes=changed,
-        next_wait_s=BUSY_WAIT_S if await topology.moving_datacenters(session) else MAX_WAIT_S,
+        next_wait_s=BUSY_WAIT_S if await _is_moving(session) else MAX_WAIT_S,
         live_edges=max(1, await repository.live_edges(session, LIVE_FOR)))
     return answer, bool(revocations or changed) or (row is not None and not refused)
+
+
+async def _is_moving(session: AsyncSession) -> bool:
+    """Whether reports are wanted soon: traffic is on its way, or an operation looks at them."""
+    return bool(await topology.moving_datacenters(session)) or await commands.any_open(session)
