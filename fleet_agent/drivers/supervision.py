@@ -4,7 +4,8 @@ Level-triggered: looks at everything each time and repeats nothing that was done
 starts after are ready; one that is not wanted any more, or under another digest, gets SIGTERM once no other unwanted
 process depends on it, and SIGKILL when its grace is over. Replicas of a deployment that get another digest are replaced
 one after the other: one that serves stays until enough of its siblings do, so that a specification that never comes up
-costs the first of them only.
+costs the first of them only. Where what they all started after is replaced itself, all of them are at once: none could
+take over before it is back, and it is ended only when none leans on it.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -60,7 +61,8 @@ def moves(
     found: list[tuple[Move, str]] = []
     for name, process in unwanted.items():
         if process.kill_at_s is None:
-            if name not in leaned_on and not _is_needed(process.spec, wanted, serving):
+            is_uprooted = any(root in unwanted for root in process.spec.start_after)
+            if name not in leaned_on and (is_uprooted or not _is_needed(process.spec, wanted, serving)):
                 found.append((Move.TERMINATE, name))
                 serving.discard(name)
         elif now_s >= process.kill_at_s:

@@ -86,6 +86,16 @@ def test_a_changed_dependency_does_not_wait_for_wanted_dependents() -> None:
     assert decided([process("nats", digest="2"), WORKER, FRONTEND], running(*PLAN)) == [(Move.TERMINATE, "nats")]
 
 
+def test_replicas_do_not_wait_for_each_other_when_what_they_started_after_is_replaced() -> None:
+    replicas = [process(f"decode-{at}", deployment_id="glm", role="decode", start_after=("nats",)) for at in range(3)]
+    changed = [process(one.name, "2", one.start_after, deployment_id=one.deployment_id, role=one.role)
+               for one in (NATS, *replicas)]
+    managed = running(NATS, *replicas[:2])
+    assert decided(changed, managed) == [(Move.TERMINATE, "decode-0"), (Move.TERMINATE, "decode-1")]
+    assert decided(changed, running(NATS)) == [(Move.TERMINATE, "nats")]
+    assert decided(changed, running(changed[0])) == [(Move.START, one.name) for one in replicas]
+
+
 def test_a_process_that_comes_back_into_the_plan_while_it_ends_is_started_afterwards() -> None:
     managed = running(NATS, FRONTEND) | running(WORKER, kill_at_s=NOW_S + 1)
     assert decided(PLAN, managed) == []
