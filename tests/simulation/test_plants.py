@@ -1,9 +1,11 @@
 """Each planted bug is caught, by the invariant that is there for it, within few seeds."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.simulation.plants import PLANTS, planted
-from tests.simulation.run import run_seed
+from tests.simulation.run import SeedOutcome, run_seed
 
 SEEDS = 60
 CAUGHT_BY = {
@@ -15,6 +17,7 @@ CAUGHT_BY = {
     "stale-epoch": "no action under a stale epoch",
     "unchecked-snapshot": "no poisoned snapshot is taken",
 }
+"""The invariant that is there for each. What follows from a bug may be noticed first: one of the seeds says this."""
 
 
 def test_every_plant_has_an_invariant() -> None:
@@ -24,9 +27,16 @@ def test_every_plant_has_an_invariant() -> None:
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_a_planted_bug_is_caught(name: str) -> None:
     with planted(name):
-        found = next((outcome.violation for outcome in map(run_seed, range(SEEDS)) if outcome.violation), None)
-    assert found is not None, f"{SEEDS} seeds did not notice {name}"
-    assert found[0] == CAUGHT_BY[name], found
+        found = {outcome.violation[0] for outcome in _until(name) if outcome.violation}
+    assert CAUGHT_BY[name] in found, f"{SEEDS} seeds did not notice {name}, but {found}"
+
+
+def _until(name: str) -> Iterator[SeedOutcome]:
+    """Seeds, until one says what it shall."""
+    for outcome in map(run_seed, range(SEEDS)):
+        yield outcome
+        if outcome.violation and outcome.violation[0] == CAUGHT_BY[name]:
+            return
 
 
 def test_a_plant_is_taken_out_again() -> None:
