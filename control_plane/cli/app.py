@@ -6,7 +6,7 @@ import sys
 from typing import Any, cast
 
 import typer
-from typer.completion import completion_init
+from typer.completion import completion_init  # type: ignore[attr-defined]
 from typer.core import TyperGroup
 from typer.main import get_command
 

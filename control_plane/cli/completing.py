@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
-from typer.completion import get_completion_script
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
 from control_plane.cli.errors import CommandFailed
 from control_plane.cli.invocation import Invocation, command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from control_plane.contracts.operator import StatusView
 
 PATIENCE_S = 0.5
@@ -40,29 +42,25 @@ def completion(cli: Invocation, shell: Annotated[Shell, typer.Argument(help="Whi
 
 def datacenters(incomplete: str) -> list[str]:
     """Datacenters that begin so."""
-    return _offered(incomplete, {center.id for center in _status().datacenters})
+    return _offered(incomplete, lambda fleet: {center.id for center in fleet.datacenters})
 
 
 def models(incomplete: str) -> list[str]:
     """Models that some deployment holds."""
-    return _offered(incomplete, {one.model for center in _status().datacenters for one in center.deployments})
+    return _offered(incomplete, lambda fleet: {one.model for center in fleet.datacenters for one in center.deployments})
 
 
 def deployments(incomplete: str) -> list[str]:
     """Deployments."""
-    return _offered(incomplete, {one.id for center in _status().datacenters for one in center.deployments})
+    return _offered(incomplete, lambda fleet: {one.id for center in fleet.datacenters for one in center.deployments})
 
 
 def operations(incomplete: str) -> list[str]:
     """Operations that have not ended."""
-    return _offered(incomplete, {operation.id for operation in _status().running_operations})
+    return _offered(incomplete, lambda fleet: {operation.id for operation in fleet.running_operations})
 
 
-def _offered(incomplete: str, names: set[str]) -> list[str]:
-    return sorted(name for name in names if name.startswith(incomplete))[:MAX_OFFERED]
-
-
-def _status() -> "StatusView":
+def _offered(incomplete: str, names: "Callable[[StatusView], set[str]]") -> list[str]:
     from control_plane.cli.client import OperatorClient
     from control_plane.cli.settings import Settings
     from control_plane.cli.stack import control_plane_access
@@ -70,6 +68,7 @@ def _status() -> "StatusView":
 
     try:
         with OperatorClient(control_plane_access(Settings()), PATIENCE_S) as client:
-            return client.get("/operator/v1/status", StatusView)
+            fleet = client.get("/operator/v1/status", StatusView)
     except (CommandFailed, ValidationError):
-        return StatusView.model_construct(datacenters=[], running_operations=[])
+        return []
+    return sorted(name for name in names(fleet) if name.startswith(incomplete))[:MAX_OFFERED]

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from control_plane.contracts import ids
 from control_plane.contracts.agent_sync import CommandState, DeploymentPhase, ObservedDeployment
 from control_plane.contracts.clock import SystemClock
-from control_plane.contracts.signing import SigningKey, VerifyKey
 from control_plane.contracts.recovery import Recovery, SignedRecovery
+from control_plane.contracts.signing import SigningKey, VerifyKey
 from control_plane.contracts.transport import ControlPlaneClient, SignatureAuth
 from fleet_agent import identity, sync
 from fleet_agent.core import Observed, Standing

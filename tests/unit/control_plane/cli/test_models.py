@@ -16,7 +16,8 @@ SERVED = Quality(ttft_p50_s=0.123, ttft_p90_s=0.35, ttft_p99_s=1.2, itl_p50_s=0.
 
 def model(**changes: Any) -> ModelStatus:
     return ModelStatus(**{"model": "sim/glm-5.3", "region": None, "serving": 2, "holding": 2, "ready": 1_256,
-                          "peak": 14, "reserved": 0, "headroom": 1_239, "open_requests": 14, "quality": SERVED, **changes})
+                          "peak": 14, "reserved": 0, "headroom": 1_239, "open_requests": 14, "quality": SERVED,
+                          **changes})
 
 
 def words(sheet: Any) -> list[list[str]]:

@@ -31,7 +31,8 @@ def test_a_gauge_has_a_line_for_each_sample_under_one_head() -> None:
     assert lines(Sample(WEIGHT, ("a",), 1), Sample(ENDED, (), 2), Sample(WEIGHT, ("b",), 0.5)) == [
         "# HELP meridian_weight How heavy.", "# TYPE meridian_weight gauge",
         'meridian_weight{place="a"} 1.0', 'meridian_weight{place="b"} 0.5',
-        "# HELP meridian_ended_total How many ended.", "# TYPE meridian_ended_total counter", "meridian_ended_total 2.0"]
+        "# HELP meridian_ended_total How many ended.", "# TYPE meridian_ended_total counter",
+        "meridian_ended_total 2.0"]
 
 
 def test_a_summary_has_its_count_and_its_sum() -> None:
