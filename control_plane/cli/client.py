@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from control_plane.cli.errors import CommandFailed, Denied, Refused, Unreachable, UsageFault
 from control_plane.cli.stack import ControlPlaneAccess
-from control_plane.contracts.operator import Page, Problem
+from control_plane.contracts.operator import Page
+from control_plane.contracts.problem import Problem
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Params = Mapping[str, str | Sequence[str]]
