@@ -60,7 +60,8 @@ def standing(house: House) -> edge_calls.Asked:
 async def told(house: House, **changes: Any) -> OverrideOutcome:
     asked = await asyncio.to_thread(standing, house)
     assert asked.standing is not None, asked.fault
-    made = order(**({"datacenter": WEST, "edge": asked.standing.edge, "issued_at_s": SystemClock().time_s()} | changes))
+    now: dict[str, Any] = {"datacenter": WEST, "edge": asked.standing.edge, "issued_at_s": SystemClock().time_s()}
+    made = order(**(now | changes))
     return (await asyncio.to_thread(edge_calls.give, house.edge.url, SignedOverride.seal(made, KEY))).outcome
 
 
