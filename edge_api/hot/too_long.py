@@ -7,7 +7,7 @@ tokens can be too long, and only after such a 500 is a datacenter asked for the 
 from edge_api import errors
 from edge_api.dialects.base import Upstream
 from edge_api.errors import Refusal
-from edge_api.hot.failure import Failure
+from edge_api.hot.failure import Failure, FailureKind
 from edge_api.hot.request import Prepared
 from edge_api.hot.splice import salted
 from edge_api.resume.ask import NoAnswer
@@ -20,7 +20,8 @@ DEADLINE_S = 20.0
 
 def may_be_too_long(failure: Failure, prepared: Prepared, model: RoutedModel) -> bool:
     """Whether it is worth asking."""
-    return failure.may_be_the_requests_own and failure.status == 500 and prepared.length > model.context_window
+    is_500 = failure.kind is FailureKind.BROKEN and failure.status == 500
+    return is_500 and prepared.length > model.context_window
 
 
 async def length_refusal(pool: UpstreamPool, address: Address, prepared: Prepared, model: RoutedModel,

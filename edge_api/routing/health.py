@@ -171,14 +171,14 @@ class Health:
 
     def succeeded(self, datacenter_id: str) -> None:
         """It answered: whatever kept connections from it is over, and it fails not everybody."""
-        if self._ailing:
-            self._ailing.pop(datacenter_id, None)
+        self._ailing[datacenter_id] = 0
         if self.has_faults and self._evidence.refused.pop(datacenter_id, None) is not None:
             self._tell()
 
     def broke(self, datacenter_id: str) -> bool:
-        """A request met a plain 500. True if that is the datacenter's doing."""
-        failures = self._ailing.get(datacenter_id, 0)
+        """A request met a plain 500. True if that is the datacenter's doing, as far as anybody can say: one that never
+        served this edge may well serve nobody."""
+        failures = self._ailing.get(datacenter_id, AILING)
         self._ailing[datacenter_id] = failures + 1
         return failures >= AILING
 

@@ -197,8 +197,11 @@ def edge_parts(tmp_path: Path, home: Datacenter, other: Datacenter, limits: Limi
     key = ids.new_secret("sk_meridian_local")
     principal = Principal(key_id="key_1", team_id="team_1", key_name="test", scopes=[Scope.INFERENCE])
     directory = Directory(known={ids.secret_digest(key): principal})
+    health = Health(clock)
+    for datacenter in ("us-east-1", "eu-north-1", "ap-south-1"):
+        health.succeeded(datacenter)  # it has served before: a plain 500 is not taken for an engine without workers
     services = Services(
-        table=holder, keyring=directory, chooser=Chooser(Health(clock), metrics), retries=RetryBudget(), outbox=outbox,
+        table=holder, keyring=directory, chooser=Chooser(health, metrics), retries=RetryBudget(), outbox=outbox,
         open_requests=opened, clock=clock, limits=limits, metrics=metrics, session_key=session_key,
         admission=NoAdmission(), client_address=lambda peer, _: peer)
     hot = HotPath(services)

@@ -283,12 +283,16 @@ class TestProbes:
 
 class TestPlain500s:
     def test_the_first_ones_may_be_the_requests_own(self, health: Health) -> None:
+        health.succeeded(DC)
         assert [health.broke(DC) for _ in range(AILING + 1)] == AILING * [False] + [True]
+
+    def test_of_a_datacenter_that_never_served_they_are_not_the_requests(self, health: Health) -> None:
+        assert health.broke(DC)
 
     def test_between_others_that_are_served_they_always_are(self, health: Health) -> None:
         for _ in range(2 * AILING):
-            assert not health.broke(DC)
             health.succeeded(DC)
+            assert not health.broke(DC)
 
     def test_after_a_failure_of_another_kind_they_are_the_datacenters(self, health: Health) -> None:
         for fails in (lambda: health.failed(DC), lambda: health.erred(HERE, 1), lambda: health.overloaded(HERE, None)):
@@ -299,6 +303,7 @@ class TestPlain500s:
             health.succeeded(DC)
 
     def test_those_of_another_datacenter_say_nothing(self, health: Health) -> None:
+        health.succeeded(THERE.datacenter_id)
         health.failed(DC)
         assert not health.broke(THERE.datacenter_id)
 
