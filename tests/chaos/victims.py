@@ -20,7 +20,7 @@ CLOCK = SystemClock()
 KILL, HANG = "kill", "hang"
 # What a command line holds that names the class, and how often it is chosen.
 CLASSES: dict[str, tuple[tuple[str, ...], int]] = {
-    "edge": (("/meridian", "edge"), 4),
+    "edge": (("/meridian", "edge"), 2),
     "control plane": (("/meridian", "control-plane"), 3),
     "agent": (("/meridian", "agent"), 2),
     "celery worker": (("/meridian", "worker"), 1),
