@@ -26,6 +26,7 @@ from control_plane.contracts.agent_sync import (
     DesiredState,
     ObservedDeployment,
     ObservedPool,
+    requests_inside,
 )
 from control_plane.contracts.deployment import DesiredDeployment
 from control_plane.contracts.recovery import FIRST_LINEAGE
@@ -249,12 +250,9 @@ def _probed(state: AgentState, probe: Probed) -> tuple[AgentState, list[Action]]
 
 def _busy(deployments: Sequence[ObservedDeployment]) -> int | None:
     """Requests inside the engine, or None when a deployment could not be read: unknown is never taken for idle."""
-    total = 0
-    for deployment in deployments:
-        if deployment.inflight is None or deployment.queued is None:
-            return None
-        total += deployment.inflight + deployment.queued
-    return total
+    counts = [requests_inside(deployment.inflight, deployment.queued) for deployment in deployments]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _saving(before: AgentState, after: AgentState, actions: list[Action]) -> list[Action]:

@@ -98,7 +98,7 @@ def deployment_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
     silent = {fleet.id: fleet for center in datacenters for fleet in center.fleets if not fleet.lease_live}
     rows: list[list[Cell]] = [
         [d.model, d.fleet, _phase(d, d.fleet in silent), _pool(d, PoolRole.PREFILL),
-         _pool(d, PoolRole.DECODE, PoolRole.AGGREGATED), render.count(d.inflight), render.count(d.queued),
+         _pool(d, PoolRole.DECODE, PoolRole.AGGREGATED), _running(d), render.count(d.queued),
          Text(d.continuation, style=render.QUIET)] for d in deployments]
     notes = [Text(f"{d.id}: {d.message}", style=render.BUSY) for d in deployments if d.message]
     notes += [Text(f"{d.id}: if it is lost, its streams under a grammar end: no grammar service runs elsewhere",
@@ -107,6 +107,12 @@ def deployment_sheet(datacenters: Iterable[DatacenterStatus]) -> Sheet:
                    "safety rules do not count on it", style=render.BUSY)
               for fleet in silent.values() if fleet.lease_age_s is not None]
     return Sheet(columns, rows, "No deployments yet.", notes)
+
+
+def _running(one: DeploymentStatus) -> Cell:
+    """Those that have begun to answer: what is queued is counted among those in flight."""
+    unknown = one.inflight is None or one.queued is None
+    return render.count(None if unknown else max((one.inflight or 0) - (one.queued or 0), 0))
 
 
 def edge_sheet(edges: Iterable[EdgeStatus]) -> Sheet:

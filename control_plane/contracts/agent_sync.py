@@ -38,8 +38,9 @@ class ObservedPool(Wire):
 
 
 class ObservedDeployment(Wire):
-    """`inflight` and `queued` are requests inside the engine, and `kv_usage` is the fullest worker's share of its KV
-    cache in [0, 1]; null when they could not be read (null is not 0). `message` says what is wrong, for people."""
+    """`inflight` are requests inside the engine, `queued` those of them that wait for a first token, and `kv_usage` is
+    the fullest worker's share of its KV cache in [0, 1]; null when they could not be read (null is not 0). `message`
+    says what is wrong, for people."""
 
     deployment_id: Name
     observed_generation: Count
@@ -50,6 +51,12 @@ class ObservedDeployment(Wire):
     kv_usage: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     message: Note = ""
     facts: EngineFacts = EngineFacts()
+
+
+def requests_inside(inflight: int | None, queued: int | None) -> int | None:
+    """How many requests an engine holds, null when that is not known. Dynamo counts those that wait for a first token
+    among those in flight; who is counted as waiting a moment earlier is not lost."""
+    return None if inflight is None or queued is None else max(inflight, queued)
 
 
 class CommandState(StrEnum):

@@ -22,7 +22,7 @@ DEPLOYMENT_PHASE = gauge(
 DEPLOYMENT_INFLIGHT = gauge(
     "deployment_inflight_requests", "Requests inside its engine.", "deployment", "model", "datacenter")
 DEPLOYMENT_QUEUED = gauge(
-    "deployment_queued_requests", "Requests that its engine has not begun.", "deployment", "model", "datacenter")
+    "deployment_queued_requests", "Those of them that wait for their first token.", "deployment", "model", "datacenter")
 DEPLOYMENT_KV_USAGE = gauge(
     "deployment_kv_usage_ratio", "Share of the KV cache in use on its fullest worker.",
     "deployment", "model", "datacenter")

@@ -169,7 +169,7 @@ def test_a_drain_of_a_fleet_without_deployments_succeeds() -> None:
     assert states(state) == {"command_1": CommandState.SUCCEEDED}
 
 
-@pytest.mark.parametrize(("seen", "left"), [((2, 1), "3"), ((None, 0), "an unknown number of")])
+@pytest.mark.parametrize(("seen", "left"), [((3, 1), "3"), ((None, 0), "an unknown number of")])
 def test_a_command_expires_at_its_deadline_and_says_what_was_left(seen: tuple[int, int], left: str) -> None:
     state = after(Answered(examples.answer(1, None, examples.drain(deadline_s=60))))
     state = after(Observed((examples.observed(*seen),)), state=state, now_s=NOW_S + 60)

@@ -90,6 +90,14 @@ def test_what_nobody_observed_is_a_dash_and_not_zero(meridian: Meridian, api: Op
     assert words[6][3:7] == ["–/1", "-", "–", "–"]  # noqa: RUF001
 
 
+@pytest.mark.parametrize(("inflight", "queued", "told"), [
+    (12, 5, ["7", "5"]), (3, 3, ["0", "3"]), (2, 3, ["0", "3"])])
+def test_what_waits_for_its_first_token_does_not_run(
+        meridian: Meridian, api: OperatorServer, inflight: int, queued: int, told: list[str]) -> None:
+    busy = deployment(inflight=inflight, queued=queued)
+    assert shown(meridian, api, view(datacenters=[datacenter(deployments=[busy])]))[6][5:7] == told
+
+
 def test_an_agent_that_is_away_is_told_from_one_never_seen(meridian: Meridian, api: OperatorServer) -> None:
     fleets = [fleet(lease_live=False, lease_age_s=75.0), fleet(id="us-east-1-b", lease_live=False, lease_age_s=None)]
     words = shown(meridian, api, view(datacenters=[datacenter(fleets=fleets)]))
