@@ -20,7 +20,7 @@ from control_plane.contracts.transport import ControlPlaneAway, ControlPlaneClie
 
 ENROL_DEADLINE_S = 10.0
 RETRY_S = 0.5
-MAX_RETRY_S = 30.0
+MAX_RETRY_S = 6.0
 
 log = structlog.get_logger()
 

@@ -30,7 +30,10 @@ BUSY_WAIT_S = 1.0
 MIN_PAUSE_S = 0.1
 FIRST_RETRY_S = 0.5
 MAX_PROBLEM = 300
-MAX_RETRY_S = 30.0
+MAX_RETRY_S = 7.0
+RETRY_JITTER = 0.3
+"""After an outage every agent is back within 9.1 s, which is less than its lease lasts, and they are not in step."""
+SUPERSEDED_RETRY_S = 30.0
 
 log = structlog.get_logger()
 
@@ -122,7 +125,7 @@ class SyncLoop:
                 self._heard()
                 # The epoch is kept: asking without one would take the lease from the newer boot.
                 self._executor.handle(LeaseTaken())
-                return ids.jitter(MAX_RETRY_S)
+                return ids.jitter(SUPERSEDED_RETRY_S)
             case status:
                 if self._is_news("sync_refused"):
                     log.error("sync_refused", status=status, problem=answer.text[:MAX_PROBLEM])
@@ -172,7 +175,7 @@ class SyncLoop:
         self._told_trouble = ""
 
     def _back_off(self) -> float:
-        pause_s = ids.jitter(self._retry_s)
+        pause_s = ids.jitter(self._retry_s, RETRY_JITTER)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
         self._wait_s = 0.0
         return pause_s

@@ -17,7 +17,7 @@ from control_plane.capacity.observed import Fleet, Observed, Pool
 from control_plane.contracts.deployment import PoolRole
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations import repository as operations
-from control_plane.operations.models import Automation
+from control_plane.operations.freezing import standing_still
 from control_plane.topology.states import ROUTABLE
 
 HISTORY = timedelta(hours=2)
@@ -53,7 +53,7 @@ async def read(session: AsyncSession, covered_minutes: int = COVERED_MINUTES, fo
             min_datacenters=await repository.min_datacenters(session),
             reservations=tuple(await reservations.SOLD.active(session, now)),
             history=tuple(_past(move) for move in await repository.moves_since(session, now - HISTORY)),
-            signals=read_signals(planner), frozen=frozen(await operations.automation(session), now) or ""),
+            signals=read_signals(planner), frozen=standing_still(await operations.automation(session), now)),
         demand=_demand(pools, minutes, _days(await repository.slots(session, now)) if forecasts else {},
                        covered_minutes),
         gpu_types={row.id: row.gpu_type for row in rows})
@@ -62,14 +62,6 @@ async def read(session: AsyncSession, covered_minutes: int = COVERED_MINUTES, fo
 async def peaks(session: AsyncSession, models: Mapping[str, str], now: datetime) -> dict[str, int]:
     """The models' peaks of the last 30 minutes; `models` is by deployment. A model without samples has none."""
     return peaks_of(_by_minute(await repository.samples(session, now, PEAK_MINUTES), now), models)
-
-
-def frozen(row: Automation, now: datetime) -> str | None:
-    """Why automation stands still now; null if it does not."""
-    if not row.frozen or (row.frozen_until is not None and row.frozen_until <= now):
-        return None
-    until = f" until {row.frozen_until:%Y-%m-%d %H:%M} UTC" if row.frozen_until else ""
-    return f"automation is frozen{until} by {row.by}: {row.reason}"
 
 
 def peaks_of(minutes: Mapping[str, Sequence["Minute"]], models: Mapping[str, str]) -> dict[str, int]:

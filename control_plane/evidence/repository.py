@@ -13,7 +13,7 @@ from control_plane.contracts.evidence import QualityMinute, Vote, VoteVerdict
 from control_plane.contracts.operations import OperationKind, OperationState
 from control_plane.evidence.models import EdgeVote, FailoverWatch, QualityRow
 from control_plane.identity.models import Identity
-from control_plane.operations.models import Automation, Operation, OperationClaim
+from control_plane.operations.models import Operation, OperationClaim
 from control_plane.routing.models import Edge
 from control_plane.routing.repository import LISTED_FOR, MAX_LISTED
 
@@ -82,12 +82,6 @@ async def open_failover(session: AsyncSession) -> str | None:
     """The datacenter that a failover takes away at this moment."""
     return (await session.execute(select(Operation.datacenter_id).where(
         Operation.kind == OperationKind.FAILOVER, Operation.finished_at.is_(None)).limit(1))).scalar_one_or_none()
-
-
-async def is_frozen(session: AsyncSession) -> bool:
-    """Whether automation stands still now."""
-    still = Automation.frozen & func.coalesce(Automation.frozen_until > NOW, True)
-    return bool((await session.execute(select(still))).scalar_one_or_none())
 
 
 async def now_s(session: AsyncSession) -> float:

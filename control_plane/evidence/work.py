@@ -15,6 +15,7 @@ from control_plane.errors import Conflict
 from control_plane.evidence import quorum, repository
 from control_plane.evidence.quorum import Finding, Place, Rules, Voter
 from control_plane.operations import service as operations
+from control_plane.operations.freezing import why_still
 from control_plane.settings import Settings
 from control_plane.topology import repository as topology
 
@@ -87,8 +88,8 @@ async def _voters(session: AsyncSession) -> list[Voter]:
 
 
 async def _standstill(session: AsyncSession) -> str:
-    if await repository.is_frozen(session):
-        return "automation is frozen"
+    if frozen := await why_still(session):
+        return frozen
     leaving = await repository.open_failover(session)
     return f"one failover at a time: {leaving}'s is under way" if leaving else ""
 

@@ -22,6 +22,11 @@ def standing_still(row: Automation, now: datetime) -> str:
     return f"automation is frozen{until} by {row.by}: {row.reason}"
 
 
+async def why_still(session: AsyncSession) -> str:
+    """The same, as it is in the database at this moment."""
+    return standing_still(await repository.automation(session), await repository.now(session))
+
+
 async def view(session: AsyncSession) -> AutomationView:
     """Whether automation may act."""
     return _view(await repository.automation(session), await repository.now(session))

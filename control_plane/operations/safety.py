@@ -34,7 +34,8 @@ class Provider:
     """A datacenter that holds a model.
 
     `active`: takes new requests. `leaving`: an open operation takes it away. `routable`: a deployment of the model
-    serves there. `observed`: that deployment's agent holds a live lease, so that what it reported is still true.
+    serves there. `observed`: that deployment's agent holds a live lease, so that what it reported is still true;
+    `heard_age_s` is how long ago it last reported, null: never.
     """
 
     datacenter_id: str
@@ -42,6 +43,7 @@ class Provider:
     leaving: bool
     routable: bool
     observed: bool
+    heard_age_s: float | None = None
 
     @property
     def healthy(self) -> bool:
@@ -183,4 +185,6 @@ def _fault(place: Provider) -> str:
         return "is not active"
     if not place.routable:
         return "has no ready deployment of it"
-    return "has not been heard from within its agent's lease"
+    if place.heard_age_s is None:
+        return "has an agent that was never heard from"
+    return f"has not been heard from for {place.heard_age_s:.0f} s, longer than its agent's lease"

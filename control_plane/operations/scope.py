@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from control_plane.contracts import deployment as contract
-from control_plane.contracts.agent_sync import CommandKind, DeploymentPhase
+from control_plane.contracts.agent_sync import CommandKind, DeploymentPhase, requests_inside
 from control_plane.contracts.operations import OperationKind, RolloutOrder, ShiftOrder
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations import repository
@@ -113,8 +113,15 @@ def providers(scope: Scope, without: Collection[str] = ()) -> dict[str, list[Pro
             active=scope.datacenters[datacenter_id].traffic_state is TrafficState.ACTIVE,
             leaving=datacenter_id in scope.leaving,
             routable=bool(serving),
-            observed=any(fleets[one.row.fleet_id].lease_live for one in serving)))
+            observed=any(fleets[one.row.fleet_id].lease_live for one in serving),
+            heard_age_s=_heard_age_s(scope, [fleets[one.row.fleet_id] for one in serving])))
     return found
+
+
+def _heard_age_s(scope: Scope, fleets: Sequence[FleetRow]) -> float | None:
+    """Since the newest report of any of them."""
+    heard = [fleet.observed_at for fleet in fleets if fleet.observed_at is not None]
+    return (scope.now - max(heard)).total_seconds() if heard else None
 
 
 def edge_facts(edges: Sequence[Edge], datacenter_id: str | None) -> tuple[EdgeFacts, ...]:
@@ -155,12 +162,11 @@ def _deployment_facts(scope: Scope, one: DeploymentRow, fleet: FleetRow,
     probes = [command for command in commands
               if command.kind is CommandKind.PROBE and command.deployment_id == row.id]
     newest = max(probes, key=lambda command: command.round, default=None)
-    unread = row.inflight is None or row.queued is None
     return DeploymentFacts(
         id=row.id, model_id=row.model_id, fleet_id=row.fleet_id, datacenter_id=place.id,
         weight=effective_weight(place.traffic_state, place.weight, place.ramp_percent),
         share_permille=row.share_permille, generation=row.generation, observed_generation=row.observed_generation,
-        phase=row.phase, load=None if unread else (row.inflight or 0) + (row.queued or 0),
+        phase=row.phase, load=requests_inside(row.inflight, row.queued),
         lease_live=fleet.lease_live, unready=unready(one), engine=row.engine,
         pools=tuple(contract.Pool(role=pool.role, replicas=pool.replicas, gpus_per_replica=pool.gpus_per_replica,
                                   max_inflight=pool.max_inflight) for pool in one.pools),
@@ -174,11 +180,10 @@ def _of(scope: Scope, fleet_id: str) -> list[DeploymentRow]:
 
 def _inflight(scope: Scope, fleet_id: str) -> int | None:
     """Requests inside a fleet's engines; null when a deployment that may hold some could not be read."""
-    counts = [(one.row.inflight, one.row.queued) for one in _of(scope, fleet_id)
+    counts = [requests_inside(one.row.inflight, one.row.queued) for one in _of(scope, fleet_id)
               if one.row.phase not in (None, *WITHOUT_REQUESTS)]
-    if any(inflight is None or queued is None for inflight, queued in counts):
-        return None
-    return sum((inflight or 0) + (queued or 0) for inflight, queued in counts)
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _unready(scope: Scope, fleet_id: str, forced: bool) -> str:

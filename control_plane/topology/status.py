@@ -10,7 +10,6 @@ from control_plane.agents.models import AgentLease
 from control_plane.capacity import service as capacity
 from control_plane.contracts.agent_sync import DeploymentPhase
 from control_plane.contracts.deployment import EngineFacts
-from control_plane.contracts.operations import AutomationView
 from control_plane.contracts.operator import (
     Continuation,
     DatacenterStatus,
@@ -22,10 +21,10 @@ from control_plane.contracts.operator import (
 )
 from control_plane.contracts.override import OverrideView
 from control_plane.evidence import service as evidence
+from control_plane.operations import freezing
 from control_plane.operations import repository as operations
 from control_plane.operations import service as operation_service
 from control_plane.operations.facts import Pace
-from control_plane.operations.models import Automation
 from control_plane.routing import repository as routing
 from control_plane.routing.lineage import ahead
 from control_plane.routing.models import Edge
@@ -55,18 +54,11 @@ async def status(session: AsyncSession, settings: Settings) -> StatusView:
         models=served.models((await capacity.view(session, settings, forecasts=False)).models,
                              await evidence.quality_by_region(session, regions),
                              {one.id: one.inflight for one in deployments}),
-        votes=await evidence.votes(session), automation=_automation(await operations.automation(session), now),
+        votes=await evidence.votes(session), automation=await freezing.view(session),
         lineage=lineage, snapshot_version=version, as_of=now, edges=edges,
         ahead=list(await ahead(session)),
         datacenters=[_datacenter(place, edges, fleets, deployments, pools, leases, serving) for place in places],
         running_operations=await operation_service.views(session, await operations.open_operations(session)))
-
-
-def _automation(row: Automation, now: datetime) -> AutomationView:
-    """Whether automation stands still now; a freeze ends by itself."""
-    if not row.frozen or (row.frozen_until is not None and row.frozen_until <= now):
-        return AutomationView(frozen=False)
-    return AutomationView(frozen=True, until=row.frozen_until, reason=row.reason, by=row.by)
 
 
 def _datacenter(place: Datacenter, edges: Sequence[EdgeStatus], fleets: Sequence[Fleet],

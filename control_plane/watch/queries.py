@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import case, func, literal, select
+from sqlalchemy import case, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -13,7 +13,7 @@ from control_plane.capacity.models import CapacityMove, CapacityPlanner
 from control_plane.evidence.models import EdgeVote, FailoverWatch, QualityRow
 from control_plane.identity.models import Identity
 from control_plane.operations.machine import CommandStatus
-from control_plane.operations.models import Automation, Command, Operation, OperationStep
+from control_plane.operations.models import Command, Operation, OperationStep
 from control_plane.reconcile.models import OutboxRow
 from control_plane.routing.models import Edge, RoutingHead, RoutingSnapshot
 from control_plane.routing.repository import LISTED_FOR, MAX_LISTED
@@ -150,12 +150,6 @@ async def open_commands(session: AsyncSession) -> Rows:
     return (await session.execute(select(
         Command.fleet_id, Command.kind, func.count().label("times"), _age_s(func.min(Command.issued_at)),
     ).where(Command.status.in_(OPEN_COMMANDS)).group_by(Command.fleet_id, Command.kind))).all()
-
-
-async def is_frozen(session: AsyncSession) -> bool:
-    """Whether automation stands still now."""
-    still = Automation.frozen & func.coalesce(Automation.frozen_until > NOW, literal(True))
-    return bool((await session.execute(select(still))).scalar_one_or_none())
 
 
 async def open_requests(session: AsyncSession) -> Any:

@@ -11,6 +11,7 @@ from control_plane.contracts.evidence import VoteVerdict
 from control_plane.contracts.figures import Figure, Sample
 from control_plane.contracts.operations import FINAL, OperationKind, OperationState
 from control_plane.operations.facts import Pace
+from control_plane.operations.freezing import why_still
 from control_plane.topology.states import ROUTABLE, effective_weight
 from control_plane.watch import figures as f
 from control_plane.watch import queries
@@ -34,7 +35,7 @@ async def read(session: AsyncSession) -> list[Sample]:
         *_open_operations(await queries.open_operations(session)),
         *_ended_operations(await queries.ended_operations(session)), *_steps(await queries.step_times(session)),
         *_commands(await queries.open_commands(session)), *_outbox(await queries.outbox(session)),
-        *_one(f.AUTOMATION_FROZEN, await queries.is_frozen(session)),
+        *_one(f.AUTOMATION_FROZEN, bool(await why_still(session))),
         *_usage(await queries.open_requests(session), await queries.quarantined(session))]
 
 
@@ -152,7 +153,7 @@ def _ended_operations(rows: Iterable[Any]) -> Iterator[Sample]:
     for row in rows:
         key = (row.kind.value, row.state.value, "true" if row.automatic else "false")
         ended[key] += row.times
-        if row.rule:
+        if row.rule and row.state is OperationState.REFUSED:  # a forced one has the rule that it overruled
             refused[row.kind.value, row.rule] = refused.get((row.kind.value, row.rule), 0) + row.times
     for labels, times in ended.items():
         yield from _one(f.OPERATIONS_ENDED, times, *labels)

@@ -74,13 +74,6 @@ async def open_failover(session: Session) -> str | None:
 
 
 @of(evidence)
-async def is_frozen(session: Session) -> bool:
-    await session.statement()
-    row = session.find("automation", True, anew=True)
-    return bool(row.frozen and (row.frozen_until is None or row.frozen_until > session.tables.now()))
-
-
-@of(evidence)
 async def now_s(session: Session) -> float:
     await session.statement()
     return session.tables.now().timestamp()

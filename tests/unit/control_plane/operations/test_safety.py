@@ -1,6 +1,7 @@
 """The rule that the last healthy datacenter of a model stays."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,9 +40,10 @@ def test_the_only_datacenter_may_not_leave() -> None:
 @pytest.mark.parametrize(("fault", "words"), [
     ({"active": False}, "east is not active"), ({"leaving": True}, "east is being drained"),
     ({"routable": False}, "east has no ready deployment of it"),
-    ({"observed": False}, "east has not been heard from within its agent's lease")])
-def test_another_datacenter_that_is_not_healthy_does_not_count(fault: dict[str, bool], words: str) -> None:
-    violation = check_leaving("west", {"glm": [HEALTHY, replace(EAST, **fault)]})  # type: ignore[arg-type]
+    ({"observed": False, "heard_age_s": 27.4}, "east has not been heard from for 27 s, longer than its agent's lease"),
+    ({"observed": False}, "east has an agent that was never heard from")])
+def test_another_datacenter_that_is_not_healthy_does_not_count(fault: dict[str, Any], words: str) -> None:
+    violation = check_leaving("west", {"glm": [HEALTHY, replace(EAST, **fault)]})
     assert violation is not None
     assert words in violation.message
 
