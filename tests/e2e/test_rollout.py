@@ -84,6 +84,7 @@ async def test_a_specification_that_the_engine_refuses_is_rolled_back_with_its_w
     stack.settle()
 
 
+@pytest.mark.slow
 async def test_an_engine_that_is_ready_and_never_answers_is_rolled_back_by_probes(
         stack: LocalStack, client: AsyncOpenAI, tmp_path: Path) -> None:
     load, before = Load(client), engines(stack)
