@@ -58,7 +58,7 @@ class Shipper:
         self._again_batch: list[UsageRecord] = []
         self._told_to = Position(0, 0)
         self._cursor_path = outbox.directory / "cursor.json"
-        self._cursor = _load_cursor(self._cursor_path)
+        self._cursor = _load_cursor(self._cursor_path, outbox.written)
         self._limit = MAX_BATCH
         self._lock = asyncio.Lock()
 
@@ -255,16 +255,21 @@ class Shipper:
             records.append(usage)
 
 
-def _load_cursor(path: Path) -> Position:
-    """Where the last process was; the start of the log if that is not known."""
+def _load_cursor(path: Path, written: Position) -> Position:
+    """Where the last process was; the start of the log if that is not known, or lies beyond the log's end: then it is
+    of segments that are gone, and whatever took their numbers is not shipped."""
     try:
         stored = json.loads(path.read_bytes())
-        return Position(int(stored["segment"]), int(stored["offset"]))
+        cursor = Position(int(stored["segment"]), int(stored["offset"]))
     except FileNotFoundError:
         return Position(0, 0)
     except (ValueError, KeyError, TypeError) as error:
         log.warning("outbox_cursor_unreadable", error=str(error))
         return Position(0, 0)
+    if cursor > written:
+        log.warning("outbox_cursor_beyond_end", segment=cursor.segment, offset=cursor.offset)
+        return Position(0, 0)
+    return cursor
 
 
 def _save_cursor(path: Path, cursor: Position) -> None:

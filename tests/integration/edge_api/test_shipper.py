@@ -102,6 +102,19 @@ async def test_a_lost_cursor_only_makes_duplicates(
     assert b'meridian_edge_shipped_frames_total{verdict="duplicate"} 10.0' in edge.metrics.text()
 
 
+async def test_a_cursor_of_segments_that_are_gone_hides_nothing_of_those_that_took_their_numbers(
+        edge: Metering, control_plane: ControlPlane) -> None:
+    await edge.write(10)
+    await edge.ship_all()
+    (edge.directory / "cursor.json").write_text('{"segment": 7, "offset": 0}')
+    with capture_logs() as logs:
+        edge.restart()
+    await edge.write(3)
+    await edge.ship_all()
+    assert len(control_plane.records) == 13
+    assert [line["event"] for line in logs] == ["outbox_cursor_beyond_end"]
+
+
 async def test_shipped_segments_leave_the_disk(edge: Metering) -> None:
     await edge.write(1_000)
     assert len(segment_numbers(edge.directory)) > 10

@@ -74,6 +74,21 @@ def test_every_start_begins_a_new_segment(tmp_path: Path) -> None:
     assert segment_numbers(tmp_path) == [1, 2, 3]
 
 
+def test_a_segment_is_in_the_list_of_files_for_good_before_anything_in_it_is_called_durable(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def tell(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        assert segment_numbers(tmp_path) == [1]
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", tell)
+    outbox_at(tmp_path).close()
+    assert synced == [tmp_path]
+
+
 def test_new_requests_are_refused_at_the_bound(tmp_path: Path) -> None:
     outbox = outbox_at(tmp_path, max_bytes=2_000)
     fill(outbox)
