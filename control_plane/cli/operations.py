@@ -20,6 +20,7 @@ from control_plane.contracts.operator import Page
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="See, follow, pause and undo operations.")
 
 PATH = "/operator/v1/operations"
+NONE_YET = "No operations yet."
 OperationId = Annotated[str, typer.Argument(
     metavar="ID", autocompletion=completing.operations,
     help="The operation, as meridian operations list names it.")]
@@ -34,7 +35,8 @@ def list_operations(cli: Invocation, only: StateFilter = None, limit: Limit = 20
     params: Params = {"state": only.value} if only else {}
     with cli.client() as client:
         found = list(client.pages(PATH, Page[OperationView], limit, params))
-    cli.show(Listing[OperationView](data=found), [list_sheet(found)])
+    empty = f"No operation is {only.value}." if only else NONE_YET
+    cli.show(Listing[OperationView](data=found), [list_sheet(found, empty)])
 
 
 @command(app, "show")
@@ -95,12 +97,12 @@ def _steer(cli: Invocation, operation_id: str, verb: str, asked: str = "", yes: 
         cli.show(operation, [list_sheet([operation])])
 
 
-def list_sheet(operations: list[OperationView]) -> Sheet:
-    columns = [Column("OPERATION"), Column("KIND"), Column("OF"), Column("STATE"),
+def list_sheet(operations: list[OperationView], empty: str = NONE_YET) -> Sheet:
+    columns = [Column("OPERATION"), Column("KIND"), Column("OF", loose=True), Column("STATE"),
                Column("ORDERED", right=True)]
     rows: list[list[Cell]] = [[operation.id, operation.kind, operation.subject, render.state(operation.state),
                                render.minute(operation.created_at)] for operation in operations]
-    return Sheet(columns, rows, "No operations yet.")
+    return Sheet(columns, rows, empty)
 
 
 def detail_sheet(operation: OperationView) -> Sheet:

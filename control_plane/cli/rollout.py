@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from control_plane.cli import completing
 from control_plane.cli.documents import typed
 from control_plane.cli.durations import duration
 from control_plane.cli.errors import UsageFault
@@ -19,7 +20,8 @@ app = typer.Typer(add_completion=False)
 
 FIELDS = ("engine", "pools")
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Whose deployments.")]
+Model = Annotated[str, typer.Argument(
+    metavar="MODEL", autocompletion=completing.models, help="Whose deployments.")]
 SpecificationFile = Annotated[Path, typer.Option(
     "--file", "-f", metavar="FILE",
     help="The specification, YAML or JSON, with engine, pools or both; what it leaves out stays. - reads standard "

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from control_plane.cli import completing
 from control_plane.cli.documents import typed
 from control_plane.cli.durations import duration
 from control_plane.cli.invocation import Invocation, command
@@ -14,7 +15,8 @@ app = typer.Typer(add_completion=False)
 
 SLACK_S = 600.0  # for edges to take each step, beyond the time that the steps are held
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Whose traffic.")]
+Model = Annotated[str, typer.Argument(
+    metavar="MODEL", autocompletion=completing.models, help="Whose traffic.")]
 Source = Annotated[str, typer.Option("--from", metavar="DATACENTER", help="Which datacenter gets less.")]
 Target = Annotated[str, typer.Option("--to", metavar="DATACENTER", help="Which one gets that instead.")]
 Percent = Annotated[int, typer.Option(

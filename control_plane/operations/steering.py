@@ -99,7 +99,7 @@ async def _open(session: AsyncSession, operation_id: str) -> tuple[Operation, Sc
     seen = await scope.read_locked(session)
     operation = await repository.lock_operation(session, operation_id)
     if operation is None:
-        raise NotFound(f"there is no operation {operation_id!r}")
+        raise NotFound(f"there is no operation {operation_id!r}; meridian operations list names them")
     if operation.state not in machine.OPEN_OPERATIONS:
         raise IllegalTransition(f"the operation has ended already: {operation.state.value}")
     return operation, seen

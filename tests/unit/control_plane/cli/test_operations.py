@@ -1,8 +1,13 @@
 """Seeing, following and cancelling operations."""
 
-import pytest
+import io
+from datetime import UTC, datetime
 
-from control_plane.contracts.operations import OperationState
+import pytest
+from rich.console import Console
+
+from control_plane.cli.operations import list_sheet
+from control_plane.contracts.operations import OperationKind, OperationState, OperationView
 from tests.unit.control_plane.cli.conftest import Meridian
 from tests.unit.control_plane.cli.servers import OperatorServer
 
@@ -22,6 +27,24 @@ def started(meridian: Meridian) -> Meridian:
 
 def test_without_operations_the_list_says_so(meridian: Meridian) -> None:
     assert meridian("operations", "list").out == "No operations yet.\n"
+
+
+def test_a_list_of_one_state_says_that_none_is_in_it(started: Meridian) -> None:
+    assert started("operations", "list", "--only", "failed").out == "No operation is failed.\n"
+
+
+def test_a_long_subject_gives_way_before_what_a_person_copies() -> None:
+    subject = "30% of sim/glm-5.3 from us-east-1 to ap-south-1"
+    moment = datetime(2026, 11, 30, 12, tzinfo=UTC)
+    operation = OperationView(
+        id="op_" + "0" * 32, kind=OperationKind.SHIFT, subject=subject, datacenter=None,
+        state=OperationState.ROLLED_BACK, reason="lighten", requested_by="operator:one", automatic=False, forced=False,
+        created_at=moment, finished_at=moment, deadline_at=moment, error=None, paused=None, steps=[])
+    written = io.StringIO()
+    Console(width=80, file=written).print(list_sheet([operation]).table())
+    shown = written.getvalue()
+    assert operation.id in shown
+    assert "rolled_back" in shown
 
 
 def test_the_list_names_each_operation(started: Meridian) -> None:
