@@ -88,7 +88,7 @@ async def get(session: AsyncSession, operation_id: str) -> OperationView:
     """
     operation = await repository.operation(session, operation_id)
     if operation is None:
-        raise NotFound(f"there is no operation {operation_id!r}")
+        raise NotFound(f"there is no operation {operation_id!r}; meridian operations list names them")
     return (await views(session, [operation]))[0]
 
 
