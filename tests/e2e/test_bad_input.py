@@ -80,6 +80,7 @@ def test_an_unknown_route_and_a_wrong_method_are_openai_shaped(stack: LocalStack
         error_of(answer)
 
 
+@pytest.mark.slow
 async def test_a_client_that_sends_nothing_more_is_let_go(stack: LocalStack) -> None:
     facts = stack.facts
     port = int(facts["edge_url"].split(":")[2].split("/")[0])

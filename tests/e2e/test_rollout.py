@@ -98,6 +98,7 @@ async def test_an_engine_that_is_ready_and_never_answers_is_rolled_back_by_probe
     stack.settle()
 
 
+@pytest.mark.slow
 async def test_an_engine_that_answers_with_errors_is_rolled_back_by_probes(
         stack: LocalStack, client: AsyncOpenAI, tmp_path: Path) -> None:
     """The scripted engine refuses every prompt without a script."""
