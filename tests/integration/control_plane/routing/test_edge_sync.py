@@ -153,7 +153,7 @@ async def test_an_acknowledgement_clears_the_refusal(world: World) -> None:
 async def test_reports_are_asked_for_soon_while_traffic_moves(world: World) -> None:
     async with world.running(*world.agents.values()):
         operation = await world.started("drain", WEST)
-        await world.until(operation, lambda view: view.steps[1].state == "done")
+        await world.until(operation, lambda view: view.steps[1].state == "running")
         assert (await world.edges[0].sync()).next_wait_s == BUSY_WAIT_S
 
 
