@@ -68,7 +68,7 @@ class Outbox:
         self._offset = 0
         self._unlisted: Path | None = None
         self._fd = self._new_segment()
-        _sync_files([], directory)  # else a loss of power gives its number, of which some is shipped, to another segment
+        _sync_files([], directory)  # else, when power goes, its number, which is shipped, is given again
         self._unlisted = None
         self.durable = self._carried_to = self.written
 

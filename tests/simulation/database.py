@@ -50,6 +50,21 @@ class Row:
         self.__dict__.update(columns)
 
 
+class Copy(Row):
+    """A session's own copy of a row, which notes in `touched` that one of its columns was set."""
+
+    __slots__ = ("key", "touched")
+
+    def __init__(self, key: Key, touched: dict[Key, Row], columns: dict[str, Any]) -> None:
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "touched", touched)
+        self.__dict__.update(columns)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.touched[self.key] = self
+        self.__dict__[name] = value
+
+
 class Tables:
     """Owns what is committed, and who holds what. `columns` are each table's, `keys` its primary key."""
 
@@ -80,6 +95,8 @@ class Session:
         self.copies: dict[Key, Any] = {}
         self._read: dict[Key, dict[str, Any]] = {}
         self._new: list[tuple[str, Any]] = []
+        self._made: dict[Key, Any] = {}
+        self._touched: dict[Key, Row] = {}
         self.written: dict[Key, Any] = {}
         self.deleted: set[Key] = set()
         self.hints: list[str] = []
@@ -97,20 +114,23 @@ class Session:
             self.add(one)
 
     async def flush(self) -> None:
-        """Writes what was changed or added; waits for whoever holds one of the rows."""
-        new, self._new = self._new, []
-        for table, made in new:
-            self._insert(table, made)
-        for key, copy in self.copies.items():
-            base = self._read[key]
-            if copy.__dict__ == base:  # most rows are only read
-                continue
-            now = _columns(copy)
-            if now != base and key not in self.deleted:
+        """Writes what was changed or added, by key; waits for whoever holds one of the rows."""
+        if self._new:
+            new, self._new = self._new, []
+            for table, made in new:
+                self._insert(table, made)
+        if not (self._touched or self._made):
+            return
+        changed = {**self._touched, **self._made}
+        self._touched.clear()
+        for key in sorted(changed):
+            row = changed[key]
+            now = _columns(row)
+            self._resolve(row, now)
+            if now != self._read[key] and key not in self.deleted:
                 await self.hold(key)
-                self._resolve(copy, now)
                 self._read[key] = now
-                self.written[key] = copy
+                self.written[key] = row
 
     async def delete(self, row: Any) -> None:
         key = next(key for key, copy in self.copies.items() if copy is row)
@@ -245,7 +265,7 @@ class Session:
         if holder is None:
             self.tables.holders[key] = self
             self._held.append(key)
-        self.copies[key] = self.written[key] = made
+        self.copies[key] = self.written[key] = self._made[key] = made
         self._read[key] = _columns(made)
         self.deleted.discard(key)
 
@@ -255,7 +275,7 @@ class Session:
         copy = self.copies.get(key)
         if copy is None:
             base = self.tables.rows[key[0]][key[1]].__dict__
-            copy = self.copies[key] = Row(**base)
+            copy = self.copies[key] = Copy(key, self._touched, base)
             self._read[key] = base
         elif anew and key not in self.written:
             base = self.tables.rows[key[0]][key[1]].__dict__
@@ -267,8 +287,7 @@ class Session:
         """Expressions of the database's clock become its time."""
         for name, value in columns.items():
             if isinstance(value, ClauseElement):
-                columns[name] = self.tables.now()
-                setattr(row, name, columns[name])
+                columns[name] = row.__dict__[name] = self.tables.now()
 
     def _now_for(self, columns: dict[str, Any]) -> dict[str, Any]:
         return {name: self.tables.now() if isinstance(value, ClauseElement) else value

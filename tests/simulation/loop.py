@@ -2,23 +2,13 @@
 it. Everything that awaits runs on it unchanged, always in the same order."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 DISK_S = 0.002
-
-
-class _Nothing:
-    """In the place of a selector: nobody outside is waited for, so waiting is a step of time."""
-
-    def __init__(self, loop: "VirtualLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout_s: float | None) -> list[Any]:
-        if timeout_s is None:
-            raise RuntimeError("everything waits, and nothing is due: the simulated world has stopped")
-        self._loop.now_s += timeout_s
-        return []
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -28,11 +18,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_s = 0.0
         self.thread_s: Callable[[], float] = lambda: DISK_S
-        self._clock_resolution = 1e-6
-        self._selector = _Nothing(self)
+        self._ready: deque[asyncio.Handle]
+        self._due: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = count()
 
     def time(self) -> float:
         return self.now_s
+
+    def call_at(
+            self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        """What is due at the same time runs in the order in which it was asked for."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._due, (when, next(self._numbers), timer))
+        return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         done = self.create_future()
@@ -47,6 +45,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
         self.call_later(self.thread_s(), work)
         return done
+
+    def _run_once(self) -> None:
+        """As asyncio's, but nobody outside is waited for: when nothing is ready, time jumps."""
+        ready, due = self._ready, self._due
+        if not ready:
+            while due and due[0][2].cancelled():
+                heappop(due)
+            if not due:
+                raise RuntimeError("everything waits, and nothing is due: the simulated world has stopped")
+            self.now_s = max(self.now_s, due[0][0])
+        while due and due[0][0] <= self.now_s:
+            ready.append(heappop(due)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are none."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from control_plane.contracts.evidence import QualityMinute, Vote, VoteVerdict
 from control_plane.contracts.operations import OperationKind, OperationState
@@ -136,6 +136,15 @@ async def outcomes(session: Session, since_s: float, model_ids: Sequence[str] | 
             for (model, place), (good, bad) in sums.items()]
 
 
+class Bucket(NamedTuple):
+    """A row of its answer, of which there are many."""
+
+    model_id: str
+    datacenter_id: str
+    at: int
+    count: int  # type: ignore[assignment]
+
+
 @of(evidence)
 async def histograms(session: Session, column: Any, since_s: float,
                      model_ids: Sequence[str] | None = None) -> Sequence[Any]:
@@ -146,5 +155,12 @@ async def histograms(session: Session, column: Any, since_s: float,
             for at, count in enumerate(getattr(row, column.name), start=1):
                 key = (row.model_id, row.datacenter_id, at)
                 sums[key] = sums.get(key, 0) + count
-    return [SimpleNamespace(model_id=model, datacenter_id=place, at=at, count=count)
-            for (model, place, at), count in sums.items()]
+    return [Bucket(*key, count) for key, count in sums.items()]
+
+
+@of(evidence)
+async def declared(session: Session) -> tuple[frozenset[str], frozenset[str]]:
+    await session.statement()
+    places = frozenset(row.id for row in session.scan("datacenter", anew=False))
+    await session.statement()
+    return places, frozenset(row.id for row in session.scan("model", anew=False))
