@@ -6,7 +6,7 @@ from tests.simulation.__main__ import failure
 from tests.simulation.run import Campaign, run_many
 from tests.simulation.situations import missing
 
-FEW, MANY = 60, 500
+FEW, MANY = 40, 500
 STEPS = 100_000
 
 

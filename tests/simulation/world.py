@@ -23,7 +23,7 @@ from tests.simulation.story import WHO, Story
 from tests.simulation.topology import MODELS, declare
 from tests.simulation.upward import Answer, Upward
 
-SETTLE_S, TROUBLE_S, HEALING_S, PATIENCE_S = 5.0, 35.0, 300.0, 30.0
+SETTLE_S, TROUBLE_S, HEALING_S, PATIENCE_S = 5.0, 28.0, 300.0, 30.0
 
 
 class World:
