@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -73,8 +74,11 @@ def _outcomes(seeds: range, jobs: int, plant: str) -> Iterator[SeedOutcome]:
         with planted(plant) if plant else nullcontext():
             yield from map(run_seed, seeds)
         return
-    with multiprocessing.get_context("forkserver").Pool(jobs, _plant, (plant,)) as pool:
-        yield from pool.imap(run_seed, seeds, chunksize=4)
+    workers = ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver"), _plant, (plant,))
+    try:
+        yield from workers.map(run_seed, seeds, chunksize=4)
+    finally:
+        workers.shutdown(cancel_futures=True)
 
 
 def _next(outcomes: Iterator[SeedOutcome]) -> SeedOutcome | None:
