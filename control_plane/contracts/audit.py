@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from control_plane.contracts.wire import Wire
@@ -83,6 +84,6 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return [_plain(inner) for inner in value]
         case float() if value.is_integer():
-            return int(value)
+            return int(Decimal(repr(value)))  # 1e23 is kept as the digits that it is written with
         case _:
             return value

@@ -6,9 +6,9 @@ the edge's sign of life, its ACK or NACK, and its evidence of how many requests 
 
 from pydantic import Field
 
-from control_plane.contracts.evidence import QualityMinute, Vote
+from control_plane.contracts.evidence import MAX_MINUTES, QualityMinute, Vote
 from control_plane.contracts.keys import Revocation, TeamChange
-from control_plane.contracts.override import OverrideReport
+from control_plane.contracts.override import MAX_ORDERS, OverrideReport
 from control_plane.contracts.snapshot import SignedSnapshot
 from control_plane.contracts.wire import Count, Name, Note, Wait, Wire
 
@@ -41,9 +41,9 @@ class EdgeSyncRequest(Wire):
     open_streams: dict[Name, Count] = Field(default_factory=dict, max_length=10_000)
     sessions: dict[Name, Count] = Field(default_factory=dict, max_length=10_000)
     votes: list[Vote] = Field(default_factory=list, max_length=1_000)
-    minutes: list[QualityMinute] = Field(default_factory=list, max_length=5_000)
+    minutes: list[QualityMinute] = Field(default_factory=list, max_length=MAX_MINUTES)
     ended_keys: list[Name] = Field(default_factory=list, max_length=MAX_ENDED_KEYS)
-    overrides: list[OverrideReport] = Field(default_factory=list, max_length=1_000)
+    overrides: list[OverrideReport] = Field(default_factory=list, max_length=MAX_ORDERS)
     override_url: str | None = Field(default=None, max_length=200)
     wait_s: Wait
 

@@ -5,6 +5,7 @@ of one edge, so that a repeated report changes nothing.
 """
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
@@ -16,7 +17,13 @@ TTFT_BOUNDS_S = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 
 ITL_BOUNDS_S = (0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.35, 0.5, 1.0, 2.0)
 """The same for the mean time between two tokens of a request."""
 
-Histogram = list[Count]
+MAX_MINUTES = 2_000
+"""In one report: each is a row of a dozen values, and one statement stores them all."""
+
+Attempts = Annotated[int, Field(ge=0, le=10**9)]
+"""A count of one minute. The bound is far above what one edge can do, and keeps sums over many rows within 64 bits."""
+
+Histogram = list[Attempts]
 
 
 class VoteVerdict(StrEnum):
@@ -47,9 +54,9 @@ class QualityMinute(Wire):
     minute: Count
     model_id: Name
     datacenter_id: Name
-    succeeded: Count = 0
-    failed: Count = 0
-    excluded: Count = 0
+    succeeded: Attempts = 0
+    failed: Attempts = 0
+    excluded: Attempts = 0
     ttft: Histogram = Field(default_factory=list, max_length=len(TTFT_BOUNDS_S) + 1)
     itl: Histogram = Field(default_factory=list, max_length=len(ITL_BOUNDS_S) + 1)
     prompt_tokens: Count = 0

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from control_plane.contracts.problem import PRINTABLE
 from control_plane.contracts.sealed import Sealed
 from control_plane.contracts.signing import SigningKey, VerifyKey
 from control_plane.contracts.snapshot import TrafficState
@@ -24,6 +25,7 @@ MAX_SKEW_S = 60.0
 MAX_BODY_BYTES = 16_384
 MAX_ORDERS = 256
 
+Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=PRINTABLE)]
 Time = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
@@ -43,7 +45,7 @@ class Override(Wire):
     action: OverrideAction
     datacenter: Name
     edge: Name
-    reason: str = Field(min_length=1, max_length=500)
+    reason: Reason
     issued_at_s: Time
     ttl_s: float = Field(gt=0, le=MAX_TTL_S, allow_inf_nan=False)
     evacuate: bool = False
@@ -56,6 +58,8 @@ class Override(Wire):
 
 class SignedOverride(Sealed):
     """An order with its operator's signature."""
+
+    key_id: Name
 
     @classmethod
     def seal(cls, order: Override, key: SigningKey) -> "SignedOverride":
@@ -105,15 +109,15 @@ ACCEPTED = frozenset({OverrideOutcome.TAKEN, OverrideOutcome.KNOWN})
 class OverrideView(Wire):
     """An order as an edge keeps it; times are Unix seconds. `key_name` is null while it is unproved."""
 
-    id: str
+    id: Name
     action: OverrideAction
-    datacenter: str
+    datacenter: Name
     state: OverrideStanding
-    reason: str
-    key_id: str
-    key_name: str | None
-    issued_at_s: float
-    expires_at_s: float
+    reason: Reason
+    key_id: Name
+    key_name: Name | None
+    issued_at_s: Time
+    expires_at_s: Time
     evacuate: bool
     force: bool
 

@@ -16,6 +16,7 @@ from control_plane.identity.models import Identity
 from control_plane.operations.models import Operation, OperationClaim
 from control_plane.routing.models import Edge
 from control_plane.routing.repository import LISTED_FOR, MAX_LISTED
+from control_plane.topology.models import Datacenter, Model
 
 Rows = Sequence[Any]
 NOW = func.clock_timestamp()
@@ -42,6 +43,12 @@ async def store_votes(session: AsyncSession, edge_id: str, boot_id: str, votes: 
     await session.execute(statement.on_conflict_do_update(index_elements=["edge_id", "datacenter_id"], set_={
         "since": case((goes_on, EdgeVote.since), else_=new.since),
         **{name: new[name] for name in ("boot_id", "verdict", "held_s", "evidence", "seen_at")}}))
+
+
+async def declared(session: AsyncSession) -> tuple[frozenset[str], frozenset[str]]:
+    """The ids of the datacenters and of the models that there are."""
+    places, models = [(await session.execute(select(table.id))).scalars().all() for table in (Datacenter, Model)]
+    return frozenset(places), frozenset(models)
 
 
 async def votes(session: AsyncSession) -> Rows:

@@ -20,13 +20,19 @@ MINUTE_S, HALF_HOUR_S, DAY_S = 60.0, 1_800.0, 86_400.0
 
 
 async def take(session: AsyncSession, edge_id: str, report: EdgeSyncRequest) -> None:
-    """Stores an edge's votes and minutes. Repeats change nothing."""
-    await repository.store_votes(session, edge_id, report.boot_id, report.votes, SILENT_AFTER)
+    """Stores an edge's votes and minutes of what is declared. Repeats change nothing."""
+    if not report.votes and not report.minutes:
+        await repository.store_votes(session, edge_id, report.boot_id, (), SILENT_AFTER)
+        return
+    places, models = await repository.declared(session)
+    votes = [one for one in report.votes if one.datacenter_id in places]
+    await repository.store_votes(session, edge_id, report.boot_id, votes, SILENT_AFTER)
     if not report.minutes:
         return
     now_s = await repository.now_s(session)
     kept = [one for one in report.minutes
-            if now_s - KEPT.total_seconds() <= one.minute <= now_s + AHEAD_S and one.minute % int(MINUTE_S) == 0]
+            if now_s - KEPT.total_seconds() <= one.minute <= now_s + AHEAD_S and one.minute % int(MINUTE_S) == 0
+            and one.datacenter_id in places and one.model_id in models]
     if kept:
         await repository.store_minutes(session, edge_id, report.boot_id, kept)
 

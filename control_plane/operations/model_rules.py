@@ -6,6 +6,7 @@ Evaluated like the rules for datacenters: in the transaction that changes the st
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from control_plane.capacity.headroom import Holding, headrooms, required
 from control_plane.capacity.reservations import Reservation
@@ -20,9 +21,9 @@ from control_plane.errors import Refusal
 from control_plane.operations import scope
 from control_plane.operations.guard import Unreadable, parse
 from control_plane.operations.models import Operation, OperationStep
-from control_plane.operations.safety import LAST_DATACENTER, Provider, Rule, Violation
+from control_plane.operations.safety import LAST_DATACENTER, REQUIRED_DATACENTERS, Provider, Rule, Violation
 from control_plane.operations.scope import DeploymentRow, Scope
-from control_plane.operations.shares import Part, most_percent, percent_by_datacenter, shifted
+from control_plane.operations.shares import SHARES, Part, most_percent, percent_by_datacenter, shifted
 from control_plane.operations.steps import StepName
 from control_plane.topology.states import ROUTABLE, effective_weight
 
@@ -57,8 +58,11 @@ def check_step(operation: Operation, step: OperationStep, seen: Scope, supply: S
     traffic what nobody else could hold."""
     begins = step.name is StepName.PREFLIGHT
     if operation.kind is OperationKind.SHIFT:
-        judged = begins and not operation.forced
-        return check_shift(ShiftOrder(**operation.arguments), seen, supply) if judged else None
+        if operation.forced or step.name is StepName.UNDO:
+            return None
+        order = ShiftOrder(**operation.arguments)
+        return check_shift(order, seen, supply) if begins else check_shifting(
+            order, operation.undo.get(SHARES, {}), seen, supply)
     cells = step.memory.get("baseline", {}).get("cells", ())
     return check_rollout(cells, seen, supply) if begins else check_cells(cells, seen, supply)
 
@@ -78,7 +82,12 @@ def check_shift(order: ShiftOrder, seen: Scope, supply: Supply) -> Violation | N
         return Violation(SHARE_RANGE, f"{order.target}'s weight is too small for {order.percent}% of what "
                          f"{order.source} gets: at most {most}%. Shift less, or give it a greater weight",
                          {"asked_percent": str(order.percent), "most_percent": str(most)})
-    return _target_short(order, traffic(order, seen)[order.target], supply)
+    return check_shifting(order, {}, seen, supply)
+
+
+def check_shifting(order: ShiftOrder, before: Mapping[str, int], seen: Scope, supply: Supply) -> Violation | None:
+    """What must hold at each degree of a shift, too; `before` are the shares that it began with, if it moved some."""
+    return _too_few(order, seen) or _target_short(order, traffic(order, seen, before)[order.target], supply)
 
 
 def check_rollout(cells: Collection[str], seen: Scope, supply: Supply) -> Violation | None:
@@ -99,9 +108,12 @@ def check_cells(cells: Collection[str], seen: Scope, supply: Supply) -> Violatio
     return next((fault for fault in found if fault), None)
 
 
-def traffic(order: ShiftOrder, seen: Scope) -> dict[str, TrafficChange]:
-    """What part of the model's new requests each datacenter gets before a shift and after it."""
-    parts = [part for place in seen.datacenters for part in _parts(order.model, place, seen)]
+def traffic(order: ShiftOrder, seen: Scope, before: Mapping[str, int] = MappingProxyType({}),
+            ) -> dict[str, TrafficChange]:
+    """What part of the model's new requests each datacenter gets before a shift and after it; `before` are the shares
+    that it began with, where it moved some already."""
+    parts = [replace(part, share_permille=before.get(part.deployment_id, part.share_permille))
+             for place in seen.datacenters for part in _parts(order.model, place, seen)]
     after = shifted([one for one in parts if one.datacenter_id == order.source],
                     [one for one in parts if one.datacenter_id == order.target], order.percent)
     then = percent_by_datacenter(
@@ -161,6 +173,22 @@ def _target_fault(order: ShiftOrder, seen: Scope) -> str:
     return ", ".join(filter(None, faults))
 
 
+def _too_few(order: ShiftOrder, seen: Scope) -> Violation | None:
+    """Rule 1 for a shift that leaves its source without new requests: so many datacenters must serve all the same."""
+    if order.percent < 100:
+        return None
+    wanted = max(REQUIRED_DATACENTERS, seen.required.get(order.model, REQUIRED_DATACENTERS))
+    healthy = [one for one in scope.providers(seen).get(order.model, [])
+               if one.healthy and one.datacenter_id != order.source]
+    served = {one.datacenter_id for one in healthy} | {order.target}
+    if len(served) >= wanted:
+        return None
+    return Violation(
+        LAST_DATACENTER, f"{order.model} must keep {wanted} healthy datacenters, and would keep {len(served)}: all of "
+        f"what {order.source} gets would go. Shift less, restore another one first, or repeat with --force",
+        {"model": order.model, "healthy_after": str(len(served)), "required": str(wanted)})
+
+
 def _target_short(order: ShiftOrder, change: TrafficChange, supply: Supply) -> Violation | None:
     """Rule 2 for a shift: the target holds 1.2 times its part of what must be served."""
     held = [one.requests for one in supply.holdings
@@ -199,10 +227,14 @@ def _missed(cell: DeploymentRow, seen: Scope) -> Violation | None:
     places: Mapping[str, list[Provider]] = scope.providers(seen, without={cell.row.id})
     others = places.get(model, [])
     healthy = [place.datacenter_id for place in others if place.healthy]
-    if healthy:
+    wanted = max(REQUIRED_DATACENTERS, seen.required.get(model, REQUIRED_DATACENTERS))
+    if len(healthy) >= wanted:
         return None
-    because = "; ".join(f"{place.datacenter_id} does not serve it" for place in others) or "no other cell holds it"
+    because = "; ".join(f"{place.datacenter_id} does not serve it" for place in others
+                        if not place.healthy) or "no other cell holds it"
+    words = (f"{model} must keep {wanted} healthy datacenters, and would keep {', '.join(healthy)} while {cell.row.id} "
+             "is replaced" if healthy else f"{cell.row.id} is the last cell that serves {model}: {because}")
     return Violation(
-        LAST_DATACENTER, f"{cell.row.id} is the last cell that serves {model}: {because}. Bring another one up first, "
+        LAST_DATACENTER, f"{words}. Bring another one up first, "
         "or repeat with --force: it is then replaced under its traffic, worker by worker",
-        {"model": model, "cell": cell.row.id, "healthy_after": "0", "required": "1"})
+        {"model": model, "cell": cell.row.id, "healthy_after": str(len(healthy)), "required": str(wanted)})

@@ -125,11 +125,27 @@ async def _earlier(session: AsyncSession, ask: Ask, seen: Scope) -> Operation | 
         if not _is_same(held, asked, target):
             raise Conflict(f"a {held.kind.value} of {held.subject} is under way, {held.id}; "
                            "wait for it or cancel it first", code="operation_open")
-        return None if asked.dry_run else held
+        if asked.dry_run:
+            return None
+        await _escalate(session, ask, held)
+        return held
     place = seen.datacenters.get(target.datacenter_id or "")
     if asked.kind is OperationKind.FAILOVER and place and place.traffic_state is TrafficState.FAILED:
         return None if asked.dry_run else await repository.newest_success(session, asked.kind, place.id)
     return None
+
+
+async def _escalate(session: AsyncSession, ask: Ask, held: Operation) -> None:
+    """Makes a graceful failover hard when a hard one is asked for: what is open there is waited for no longer."""
+    hard = FailoverMode.HARD.value
+    if held.state is OperationState.ROLLING_BACK or held.arguments.get("mode") == hard \
+            or _arguments(ask).get("mode") != hard:
+        return
+    held.arguments = {**held.arguments, "mode": hard}
+    audit.record(session, actor=ask.actor, action=f"{held.kind.value}.escalate", target=advance.target_of(held),
+                 reason=ask.request.reason, after={"operation": held.id, "mode": hard})
+    await session.flush()
+    await commands.announce(session, ask.target.fleets)
 
 
 def _is_same(one: Operation, asked: OperationRequest, target: Target) -> bool:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 FULL = 1_000
 MAX_SHARE = 10_000
 
+SHARES = "shares"
+"""Where a shift notes the shares that it found."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:

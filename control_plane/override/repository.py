@@ -1,6 +1,6 @@
 """SQL of the override slice."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import func, select, update
@@ -45,7 +45,26 @@ async def revoke_key(session: AsyncSession, key_id: str) -> bool:
     ).values(revoked_at=func.now()).returning(OperatorKey.key_id))).scalar_one_or_none() is not None
 
 
+async def keys_named(session: AsyncSession, key_ids: Collection[str]) -> Sequence[OperatorKey]:
+    """Those of the keys that were ever registered, revoked ones too."""
+    return (await session.execute(select(OperatorKey).where(OperatorKey.key_id.in_(key_ids)).execution_options(
+        populate_existing=True))).scalars().all()
+
+
+async def known_orders(session: AsyncSession, order_ids: Sequence[str]) -> set[str]:
+    """Those of the orders that are stored already."""
+    return set((await session.execute(select(OverrideOrder.id).where(OverrideOrder.id.in_(order_ids)))).scalars())
+
+
+async def count_orders(session: AsyncSession, prefix: str) -> int:
+    """How many orders have an id that begins so."""
+    return (await session.execute(select(func.count()).select_from(OverrideOrder).where(
+        OverrideOrder.id.startswith(prefix, autoescape=True)))).scalar_one()
+
+
 async def add_orders(session: AsyncSession, rows: Sequence[dict[str, Any]]) -> set[str]:
     """Stores orders that nobody reported yet; the ids of those."""
+    if not rows:
+        return set()
     return set((await session.execute(insert(OverrideOrder).values(list(rows)).on_conflict_do_nothing(
         index_elements=["id"]).returning(OverrideOrder.id))).scalars())

@@ -1,10 +1,11 @@
 """Keys of operators who may override edges, and the import of what they did with them.
 
 An edge's report proves itself: the order in it is signed by the operator. It becomes one audit event, whichever edge
-reports it first and however often.
+reports it first and however often. What an edge cannot prove is only its own word: it is noted in the edge's name, a
+bounded number of times, and never keeps the real order from the log.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,13 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from control_plane import paging
 from control_plane.audit import service as audit
 from control_plane.contracts.operator import Page
-from control_plane.contracts.override import Override, OverrideAction, OverrideReport, OverrideStanding
+from control_plane.contracts.override import MAX_ORDERS, Override, OverrideAction, OverrideReport, OverrideStanding
 from control_plane.contracts.override_keys import OperatorKeyRequest, OperatorKeyView
 from control_plane.contracts.sealed import SealBroken
 from control_plane.contracts.signing import VerifyKey
 from control_plane.errors import Conflict, NotFound, Refusal
 from control_plane.override import repository
 from control_plane.override.models import OperatorKey
+
+UNPROVED = "unproved:{edge_id}:"
 
 log = structlog.get_logger()
 
@@ -66,10 +69,18 @@ async def import_reports(session: AsyncSession, edge_id: str, reports: Sequence[
     if not reports:
         return []
     orders = {report.view.id: report for report in reports}
-    rows = [{"id": order_id, "datacenter_id": orders[order_id].view.datacenter,
-             "key_id": orders[order_id].signed.key_id, "first_edge_id": edge_id} for order_id in sorted(orders)]
+    known = await repository.known_orders(session, list(orders))
+    news = {order_id: report for order_id, report in orders.items() if order_id not in known}
+    keys = {row.key_id: row for row in await repository.keys_named(
+        session, {report.signed.key_id for report in news.values()})}
+    proofs = {order_id: _proved(report, keys.get(report.signed.key_id)) for order_id, report in news.items()}
+    proved = {order_id: order for order_id, order in proofs.items() if order is not None}
+    rows = [_row(order_id, news[order_id], edge_id) for order_id in sorted(proved)]
     for order_id in sorted(await repository.add_orders(session, rows)):
-        await _note(session, edge_id, orders[order_id])
+        signer = f"operator_key:{keys[news[order_id].signed.key_id].name}"
+        _note(session, edge_id, news[order_id], proved[order_id], signer)
+    await _note_unproved(session, edge_id, {
+        order_id: report for order_id, report in news.items() if order_id not in proved})
     return list(orders)
 
 
@@ -80,28 +91,41 @@ def in_force(reports: Iterable[OverrideReport]) -> list[dict[str, object]]:
             if view.state in (OverrideStanding.IN_FORCE, OverrideStanding.SUSPENDED)]
 
 
-async def _note(session: AsyncSession, edge_id: str, report: OverrideReport) -> None:
-    order, signer = await _proved(session, report)
+async def _note_unproved(session: AsyncSession, edge_id: str, reports: Mapping[str, OverrideReport]) -> None:
+    """Notes, once each, what only this edge says. Its name is in the id, so that it takes no other order's place."""
+    if not reports or await repository.count_orders(session, UNPROVED.format(edge_id=edge_id)) >= MAX_ORDERS:
+        return
+    named = {f"{UNPROVED.format(edge_id=edge_id)}{order_id}": report for order_id, report in reports.items()}
+    rows = [_row(name, named[name], edge_id) for name in sorted(named)]
+    for name in sorted(await repository.add_orders(session, rows)):
+        report = named[name]
+        _note(session, edge_id, report, None, f"machine:{edge_id}")
+        log.error("override_unproved", order_id=report.view.id, edge=edge_id, key_id=report.signed.key_id)
+
+
+def _row(order_id: str, report: OverrideReport, edge_id: str) -> dict[str, str]:
+    return {"id": order_id, "datacenter_id": report.view.datacenter, "key_id": report.signed.key_id,
+            "first_edge_id": edge_id}
+
+
+def _note(session: AsyncSession, edge_id: str, report: OverrideReport, order: Override | None, actor: str) -> None:
     told = order or report.view
     facts = {"id": told.id, "edge": edge_id, "key": report.signed.key_id, "issued_at_s": told.issued_at_s,
              "expires_at_s": told.expires_at_s, "evacuate": told.evacuate, "forced": told.force,
              "proved": order is not None}
-    audit.record(session, actor=f"operator_key:{signer}", action=f"override.{told.action}",
-                 target=f"datacenter:{told.datacenter}", reason=told.reason, after=facts)
-    if order is None:
-        log.error("override_unproved", order_id=told.id, edge=edge_id, key_id=report.signed.key_id)
+    audit.record(session, actor=actor, action=f"override.{told.action}", target=f"datacenter:{told.datacenter}",
+                 reason=told.reason, after=facts)
 
 
-async def _proved(session: AsyncSession, report: OverrideReport) -> tuple[Override | None, str]:
-    """The order as it was signed, if it was by a key that was ever registered here, and the key's name."""
-    row = await repository.key(session, report.signed.key_id)
-    if row is None:
-        return None, report.signed.key_id
+def _proved(report: OverrideReport, key: OperatorKey | None) -> Override | None:
+    """The order as it was signed, if it was by `key`, one that was ever registered here."""
+    if key is None:
+        return None
     try:
-        order = report.signed.open([VerifyKey.from_text(row.public_key)])
+        order = report.signed.open([VerifyKey.from_text(key.public_key)])
     except SealBroken:
-        return None, row.name
-    return (order if order.id == report.view.id else None), row.name
+        return None
+    return order if order.id == report.view.id else None
 
 
 def _view(row: OperatorKey) -> OperatorKeyView:

@@ -15,6 +15,8 @@ from control_plane.topology.models import Deployment, Fleet
 
 LISTED_FOR = timedelta(days=1)
 MAX_LISTED = 2_000
+MAX_LINEAGES_AHEAD, MAX_GENERATIONS_AHEAD = 1_000, 10**9
+"""How far ahead of an older copy a machine can be. Recoveries are rare, and an hour holds few changes."""
 
 
 async def head(session: AsyncSession) -> tuple[int, int]:
@@ -120,10 +122,13 @@ async def agents_behind(session: AsyncSession, lineage: int) -> Sequence[AgentLe
 
 
 async def highest_lineage(session: AsyncSession) -> int:
-    """The highest that anybody was ever in, as far as the database was told."""
-    highest = [await session.scalar(select(func.max(column))) for column in (
-        RoutingHead.lineage, Recovery.lineage, Edge.acked_lineage, AgentLease.seen_lineage)]
-    return max(found or 0 for found in highest)
+    """The highest that anybody was ever in, as far as the database was told and can believe: a machine that lies must
+    not use up all numbers."""
+    own = max([await session.scalar(select(func.max(column))) or 0 for column in (
+        RoutingHead.lineage, Recovery.lineage)])
+    told = [await session.scalar(select(func.max(column)).where(column <= own + MAX_LINEAGES_AHEAD))
+            for column in (Edge.acked_lineage, AgentLease.seen_lineage)]
+    return max(own, *(found or 0 for found in told))
 
 
 async def begin_lineage(session: AsyncSession, made: Recovery) -> None:
@@ -134,9 +139,12 @@ async def begin_lineage(session: AsyncSession, made: Recovery) -> None:
 
 
 async def raise_generations(session: AsyncSession) -> None:
-    """Numbers all desired state above what any agent has said that it saw."""
+    """Numbers all desired state above what any agent has said that it saw, as far as that can be true."""
     seen = func.coalesce(select(AgentLease.seen_generation).where(AgentLease.fleet_id == Fleet.id).scalar_subquery(), 0)
+    observed = func.coalesce(Deployment.observed_generation, 0)
     await session.execute(select(Fleet.id).order_by(Fleet.id).with_for_update(key_share=True))
-    await session.execute(update(Fleet).values(generation=func.greatest(Fleet.generation, seen) + 1))
+    await session.execute(update(Fleet).values(generation=func.greatest(
+        Fleet.generation, func.least(seen, Fleet.generation + MAX_GENERATIONS_AHEAD)) + 1))
     await session.execute(update(Deployment).values(
-        generation=func.greatest(Deployment.generation, func.coalesce(Deployment.observed_generation, 0)) + 1))
+        generation=func.greatest(
+            Deployment.generation, func.least(observed, Deployment.generation + MAX_GENERATIONS_AHEAD)) + 1))

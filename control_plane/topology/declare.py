@@ -12,7 +12,8 @@ from control_plane.contracts import topology as documents
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.contracts.topology import TopologyDocument
 from control_plane.db import notify
-from control_plane.errors import Refusal
+from control_plane.errors import Conflict, Refusal
+from control_plane.operations import repository as operations
 from control_plane.topology import document as document_rules
 from control_plane.topology import repository
 from control_plane.topology.document import Stored
@@ -40,7 +41,7 @@ async def apply(session: AsyncSession, document: TopologyDocument, actor: str) -
 
     Raises:
         Refusal: the document contradicts itself or what is stored; the message names each fault.
-        Conflict: a price version exists with other numbers.
+        Conflict: a price version exists with other numbers, or an open operation has what would change to itself.
     """
     await repository.lock_document(session)
     rows = await _load(session)
@@ -55,10 +56,20 @@ async def apply(session: AsyncSession, document: TopologyDocument, actor: str) -
     await session.flush()
     await _apply_deployments(session, document.deployments, rows)
     changed += await _reissue(session, rows)
+    await _check_unclaimed(session, changed)
     await session.flush()
     if changed:
         audit.record(session, actor=actor, action="topology.apply", target="topology", after={"changed": changed})
     return changed
+
+
+async def _check_unclaimed(session: AsyncSession, changed: Sequence[str]) -> None:
+    """Refuses to change what an open operation changes, or whose traffic it moves: each would undo the other. Claims
+    are made with the datacenters held, as they are here, and what changed is named as it is claimed."""
+    for one in await operations.claimants(session, changed):
+        claimed = sorted({*changed} & {*await operations.claims(session, one.id)})
+        raise Conflict(f"{', '.join(claimed)} cannot change now: a {one.kind.value} of {one.subject} is under way, "
+                       f"{one.id}; wait for it or cancel it first", code="operation_open")
 
 
 def _apply_datacenters(session: AsyncSession, wanted: Sequence[documents.DatacenterDocument], rows: Rows,

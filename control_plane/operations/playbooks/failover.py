@@ -34,6 +34,13 @@ def _fail(facts: Facts) -> Decision:
         evacuate=facts.mode is FailoverMode.HARD, undo={BEFORE: facts.traffic_state})
 
 
+def _tell_edges(facts: Facts) -> Decision:
+    """A failover that became hard under way has the edges move what is open before it waits for anybody."""
+    if facts.mode is FailoverMode.HARD and not facts.evacuate and busy_edges(facts):
+        return Decision(Verdict.WAIT, "has the edges move what is open", evacuate=True)
+    return tell_edges(facts)
+
+
 def _await_idle(facts: Facts) -> Decision:
     if facts.mode is FailoverMode.HARD:
         return Decision(Verdict.DONE, "hard: open requests are not waited for")
@@ -64,7 +71,7 @@ PLAYBOOK = Playbook(
     steps={
         StepName.PREFLIGHT: _preflight,
         StepName.FAIL: _fail,
-        StepName.AWAIT_EDGES: tell_edges,
+        StepName.AWAIT_EDGES: _tell_edges,
         StepName.AWAIT_IDLE: _await_idle,
         StepName.EVACUATE: evacuate,
         StepName.VERIFY: _verify,

@@ -10,13 +10,11 @@ from control_plane.operations.guard import Judgement, Readings, judge, parse
 from control_plane.operations.playbooks.degrees import Look, Stage, at_once, by_degrees
 from control_plane.operations.playbooks.playbook import Playbook
 from control_plane.operations.quality import burned, error_percent
-from control_plane.operations.shares import Part, shifted
+from control_plane.operations.shares import SHARES, Part, shifted
 from control_plane.operations.steps import StepName
 
 MAX_ERROR_PERCENT = 1.0
 """What a target may fail before traffic goes back, unless the source fails more."""
-
-SHARES = "shares"
 
 
 def _preflight(facts: Facts) -> Decision:
@@ -28,6 +26,9 @@ def _preflight(facts: Facts) -> Decision:
 
 
 def _shift(facts: Facts) -> Decision:
+    """The safety rules hold at every degree, as where it began."""
+    if facts.violation:
+        return Decision(Verdict.BACK, facts.violation.message)
     order = _order(facts)
     hold_s = facts.pace.hold_s if order.interval_s is None else order.interval_s
     return by_degrees(facts, stages_of(order, _before(facts)), hold_s, lambda counts: _look(facts, order, counts))

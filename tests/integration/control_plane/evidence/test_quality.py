@@ -74,11 +74,25 @@ async def test_edges_boots_and_minutes_add_up(world: World) -> None:
     assert (counts.ttft[3], counts.itl[1]) == (600, 600)
 
 
+async def declare_another_model(world: World, model_id: str) -> None:
+    document = (await world.replica.client.get("/operator/v1/topology", headers=world.operator)).json()
+    first = document["models"][0]
+    document["models"].append(first | {"id": model_id, "price": first["price"] | {"version": f"pv_{model_id}"}})
+    answer = await world.replica.client.put("/operator/v1/topology", json=document, headers=world.operator)
+    assert answer.status_code == 200, answer.text
+
+
 async def test_counts_are_of_the_models_asked_for_and_from_the_minute_asked_for(world: World) -> None:
+    await declare_another_model(world, "other")
     await tell(edges(world)[0], minute(world, model_id="other"), minute(world, 10))
     assert (await since(world, 5, [MODEL])) == {}
     assert (await since(world, 10, [MODEL]))[AMERICA].succeeded == 150
     assert (await since(world, 10))[AMERICA].succeeded == 300
+
+
+async def test_minutes_of_what_nobody_declared_are_not_kept(world: World) -> None:
+    await tell(edges(world)[0], minute(world, model_id="other"), minute(world, datacenter_id="elsewhere"))
+    assert await stored(world) == 0
 
 
 @pytest.mark.parametrize("changes", [{"minute": 60}, {"minute": 2**40 * 60}, {"minute": 1_800_000_007}])

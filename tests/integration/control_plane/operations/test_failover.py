@@ -63,6 +63,28 @@ async def test_graceful_mode_lets_them_finish_until_the_deadline(world: World) -
         assert (await world.ended(operation)).state is OperationState.SUCCEEDED
 
 
+async def test_a_hard_one_makes_a_graceful_one_hard_that_is_under_way(world: World) -> None:
+    world.edges[0].open_requests = {WEST: 3}
+    async with world.running():
+        operation = await world.started("failover", WEST, deadline_s=600)
+        await world.until(operation, lambda view: view.steps[3].detail.startswith("waits"))
+        again = await world.ask("failover", WEST, mode="hard", reason="it burns")
+        assert (again.status_code, again.json()["operation"]["id"]) == (200, operation)
+        await eventually(lambda: world.edges[0].evacuates(WEST))
+        world.edges[0].open_requests = {}
+        assert (await world.ended(operation)).state is OperationState.SUCCEEDED
+    answer = await world.replica.client.get(f"/operator/v1/audit?target=datacenter:{WEST}", headers=world.operator)
+    reasons = [event["reason"] for event in answer.json()["data"] if event["action"] == "failover.escalate"]
+    assert reasons == ["it burns"]
+
+
+async def test_a_graceful_one_leaves_a_hard_one_hard(world: World) -> None:
+    operation = await world.started("failover", WEST, mode="hard")
+    assert (await world.ask("failover", WEST, mode="graceful")).json()["operation"]["id"] == operation
+    answer = await world.replica.client.get(f"/operator/v1/audit?target=datacenter:{WEST}", headers=world.operator)
+    assert [event["action"] for event in answer.json()["data"]] == ["failover.create"]
+
+
 async def test_by_two_operators_at_once_it_is_one(world: World) -> None:
     answers = await asyncio.gather(*[world.ask("failover", WEST, mode=mode) for mode in ("hard", "graceful") * 5])
     assert sorted(answer.status_code for answer in answers) == [200] * 9 + [201]

@@ -84,9 +84,10 @@ async def test_an_order_of_a_key_that_was_revoked_since_is_still_proved(replica:
 async def test_what_cannot_be_proved_is_on_record_as_that(replica: Replica, key: SigningKey) -> None:
     headers = await register(replica, key)
     forged = report(SigningKey.generate())
-    await sync(replica, await replica.enrolled(IdentityKind.EDGE), forged)
+    edge = await replica.enrolled(IdentityKind.EDGE)
+    await sync(replica, edge, forged)
     (event,) = await audited(replica, headers)
-    assert (event["actor"], event["after"]["proved"]) == (f"operator_key:{forged.signed.key_id}", False)
+    assert (event["actor"], event["after"]["proved"]) == (f"machine:{edge.identity}", False)
 
 
 async def test_a_view_that_says_otherwise_than_the_signed_order_counts_for_nothing(

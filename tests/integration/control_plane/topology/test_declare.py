@@ -11,8 +11,17 @@ from control_plane.contracts.audit import AuditView
 from control_plane.contracts.enrolment import IdentityKind
 from control_plane.contracts.operator import OperatorScope, Page
 from control_plane.contracts.topology import TopologyDocument
-from tests.integration.control_plane.replica import Replica, running_replica
-from tests.integration.control_plane.simulated import EAST, POOLS, WEST, SimulatedEdge, declare, document
+from tests.integration.control_plane.replica import MODEL, Replica, running_replica
+from tests.integration.control_plane.simulated import (
+    EAST,
+    POOLS,
+    WEST,
+    SimulatedEdge,
+    World,
+    declare,
+    document,
+    running_world,
+)
 
 
 @pytest.fixture
@@ -187,3 +196,48 @@ async def test_a_quantization_that_nobody_knows_is_refused(replica: Replica, ope
     whole["models"][0]["details"] = {"quantization": "int3"}
     answer = await replica.client.put("/operator/v1/topology", json=whole, headers=operator)
     assert answer.status_code == 422
+
+
+def _repooled(document_: TopologyDocument, **place: Any) -> TopologyDocument:
+    """With other pools in the first datacenter, and with what else is given of it."""
+    whole = document_.model_dump(mode="json")
+    whole["deployments"][0]["pools"] = [POOLS[0]]
+    whole["datacenters"][0] |= place
+    return TopologyDocument.model_validate(whole)
+
+
+@pytest.fixture
+async def world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
+    async with running_world(database_url, tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("part", ["deployments", "datacenters", "models"])
+async def test_what_an_open_operation_claims_is_not_changed(world: World, part: str) -> None:
+    operation = await world.started("drain", WEST)
+    changes: dict[str, dict[str, Any]] = {
+        "deployments": {"engine": {"kv": "fp8"}}, "datacenters": {"weight": 7}, "models": {"context_window": 1_000}}
+    answer = await declare(world.replica, world.operator, changed(part, 0, **changes[part]))
+    assert (answer.status_code, answer.json()["code"]) == (409, "operation_open")
+    assert operation in answer.json()["message"]
+    assert (await declare(world.replica, world.operator, document())).status_code == 200
+    assert len(await audited(world.replica, world.operator)) == 1
+
+
+async def test_what_no_open_operation_claims_is_changed(world: World) -> None:
+    await world.started("drain", EAST)
+    answer = await declare(world.replica, world.operator, _repooled(document(), weight=7))
+    assert answer.status_code == 200, answer.text
+
+
+async def test_the_cells_of_a_rollout_are_its_own_until_it_ends(world: World) -> None:
+    order = {"model": MODEL, "engine": {"kind": "sim"}, "datacenters": [WEST]}
+    begun = await world.replica.client.post("/operator/v1/operations", headers=world.operator, json={
+        "kind": "rollout", "reason": "test", "rollout": order})
+    assert begun.status_code == 201, begun.text
+    operation = begun.json()["operation"]["id"]
+    assert (await declare(world.replica, world.operator, _repooled(document()))).status_code == 409
+    async with world.running():
+        await world.replica.client.post(f"/operator/v1/operations/{operation}/cancel", headers=world.operator)
+        await world.ended(operation)
+    assert (await declare(world.replica, world.operator, _repooled(document()))).status_code == 200

@@ -157,6 +157,13 @@ async def test_a_refusal_is_told_by_its_rule(world: World) -> None:
     assert (await scrape(world.replica)).get("operations_refused_total", kind="drain", rule=rule) == 1
 
 
+async def test_a_rule_that_was_overruled_refused_nothing(world: World) -> None:
+    world.agents[EAST].phase = DeploymentPhase.PROVISIONING
+    await world.agents[EAST].sync()
+    await world.started("drain", WEST, force=True)
+    assert "meridian_operations_refused_total" not in (await scrape(world.replica)).names()
+
+
 async def test_how_long_a_snapshot_took_to_be_used_is_counted_once_for_each_edge(world: World) -> None:
     name = "meridian_routing_propagation_seconds_count"
 

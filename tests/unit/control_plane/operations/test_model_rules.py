@@ -37,10 +37,10 @@ def deployment(place: str, **changes: Any) -> DeploymentRow:
     return DeploymentRow(row, (pool,))
 
 
-def seen(*deployments: DeploymentRow, silent: str = "", **places: Datacenter) -> Scope:
+def seen(*deployments: DeploymentRow, silent: str = "", required: int = 1, **places: Datacenter) -> Scope:
     centers = {"east": datacenter("east"), "west": datacenter("west")} | places
     return Scope(
-        now=NOW, datacenters=centers, edges=(), leaving=frozenset(),
+        now=NOW, datacenters=centers, edges=(), leaving=frozenset(), required={"glm": required},
         fleets=tuple(FleetRow(f"{name}-a", name, lease_live=name != silent, observed_at=NOW - timedelta(seconds=1))
                      for name in centers),
         deployments=deployments or (deployment("east"), deployment("west")))
@@ -102,6 +102,20 @@ class TestShift:
         assert rule_of_shift(seen(), supply(east=None, peak=1_000)) is None
 
 
+    def test_all_of_it_may_only_move_where_enough_datacenters_go_on_serving(self) -> None:
+        assert rule_of_shift(seen(), percent=100) is None
+        assert rule_of_shift(seen(required=2), percent=100) == "last_datacenter"
+        assert rule_of_shift(seen(required=2), percent=99) is None
+
+    @pytest.mark.parametrize(("peak", "rule"), [(20, None), (24, "headroom")])
+    def test_half_way_the_target_is_judged_by_where_the_shift_leads(self, peak: int, rule: str | None) -> None:
+        """Three quarters in the end, though it has five eighths already."""
+        half_way = seen(deployment("east", share_permille=1_250), deployment("west", share_permille=750))
+        before = {"east-glm": 1_000, "west-glm": 1_000}
+        found = model_rules.check_shifting(SHIFT, before, half_way, supply(east=21, peak=peak))
+        assert (found.rule if found else None) == rule
+
+
 class TestRollout:
     def test_a_cell_that_others_stand_in_for_can_be_replaced(self) -> None:
         assert rule_of_rollout(seen()) is None
@@ -129,6 +143,9 @@ class TestRollout:
     @pytest.mark.parametrize(("peak", "rule"), [(16, None), (17, "headroom")])
     def test_the_others_must_hold_the_peak_with_a_margin(self, peak: int, rule: str | None) -> None:
         assert rule_of_rollout(seen(), supply(peak=peak)) == rule
+
+    def test_a_model_keeps_as_many_datacenters_as_it_must_have(self) -> None:
+        assert rule_of_rollout(seen(required=2)) == "last_datacenter"
 
     def test_the_refusal_has_its_numbers(self) -> None:
         found = model_rules.check_rollout(["west-glm"], seen(), supply(peak=17))

@@ -65,6 +65,19 @@ def test_a_broken_rule_refuses_it_before_anything_moved() -> None:
     assert shift.history == []
 
 
+def test_a_rule_that_breaks_half_way_turns_it_back() -> None:
+    shift = walk()
+
+    def capacity_goes(walk: Walk) -> None:
+        if walk.share("a") == 800:
+            walk.seen = replace(walk.seen, violation=Violation("headroom", "east would hold too little"))
+
+    shift.each_look = capacity_goes
+    assert shift.go() is Verdict.BACK
+    assert "east would hold too little" in shift.said
+    assert (shift.share("a"), shift.share("b")) == (1_000, 1_000)
+
+
 def test_a_target_that_fails_more_than_the_source_turns_it_back() -> None:
     shift = walk()
     shift.each_look = lambda walk: walk.count("east", succeeded=1, failed=1)
