@@ -27,9 +27,10 @@ def meridian() -> str:
         raise StackRefused(f"{program} is missing; run './dev install'")
     return str(program)
 
+
 # Operations hold each step for seconds in production; here somebody sits and watches.
 PACE = {"MERIDIAN_RAMP_HOLD_S": "0.5", "MERIDIAN_DRAIN_VERIFY_S": "1", "MERIDIAN_FLAP_WAIT_S": "0.5",
-        "MERIDIAN_EVACUATE_WAIT_S": "15", "MERIDIAN_WATCH_S": "3", "MERIDIAN_CAPACITY_INTERVAL_S": "10",
+        "MERIDIAN_FAILOVER_AGAIN_AFTER_S": "5", "MERIDIAN_EVACUATE_WAIT_S": "15", "MERIDIAN_WATCH_S": "3", "MERIDIAN_CAPACITY_INTERVAL_S": "10",
         "MERIDIAN_CAPACITY_SUSTAIN_S": "20", "MERIDIAN_CAPACITY_STEP_INTERVAL_S": "10",
         "MERIDIAN_CAPACITY_REVERSAL_S": "60", "MERIDIAN_CAPACITY_SETTLE_S": "60", "MERIDIAN_CAPACITY_RELEASE_S": "60"}
 
