@@ -32,7 +32,9 @@ class Shell(StrEnum):
 
 
 @command(app, "completion")
-def completion(cli: Invocation, shell: Annotated[Shell, typer.Argument(help="Which shell.")] = Shell.BASH) -> None:
+def completion(
+    cli: Invocation, shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")] = Shell.BASH,
+) -> None:
     """Print the script that teaches a shell to complete: commands, options, and the fleet's own names.
 
     For bash, in ~/.bashrc: eval "$(meridian completion bash)"

@@ -72,3 +72,8 @@ def test_an_option_shows_its_choices_and_its_default() -> None:
     assert "| `--engine` `sim` | What runs the models. Default: `sim`. |" in page
     assert "| `--stream`, `--no-stream` | " in page
     assert "| `--datacenters` `N` | How many datacenters. Default: `2`. |" in page
+
+
+def test_no_command_and_no_argument_is_called_none() -> None:
+    page = (generate.DOCS / "cli.md").read_text()
+    assert not [line for line in page.splitlines() if "None`" in line and line.startswith(("###", "| `"))]
