@@ -17,15 +17,17 @@ from control_plane.contracts.operations import (
     OperationRequest,
     OperationState,
     OperationView,
+    StepState,
     StepView,
 )
 from control_plane.contracts.operator import Page
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.errors import Conflict, IllegalTransition, NotFound, UnsafeChange
-from control_plane.operations import advance, commands, judging, model_rules, plan, repository, scope
+from control_plane.operations import advance, commands, judging, machine, model_rules, plan, repository, scope
 from control_plane.operations.demand import demand
 from control_plane.operations.facts import Pace
 from control_plane.operations.judging import Judgement
+from control_plane.operations.machine import OperationEvent, StepEvent
 from control_plane.operations.models import Operation, OperationClaim
 from control_plane.operations.playbooks import PLAYBOOKS
 from control_plane.operations.scope import Scope
@@ -73,6 +75,8 @@ async def create(session: AsyncSession, asked: OperationRequest, actor: str, ide
     _check_start(asked, seen)
     if asked.dry_run:
         return Outcome(planned, None)
+    if judged.violation is None:
+        await _supersede(session, ask, seen)
     operation = await _store(session, ask, seen, judged)
     if operation.state is OperationState.REFUSED:
         return Outcome(planned, None, refusal=_refusal_of(operation))
@@ -121,7 +125,10 @@ async def _earlier(session: AsyncSession, ask: Ask, seen: Scope) -> Operation | 
             raise Conflict("this idempotency key was used for another operation; use a new one",
                            code="idempotency_conflict")
         return repeated
-    for held in await repository.claimants(session, target.resources):
+    claimants = await repository.claimants(session, target.resources)
+    for held in claimants:
+        if _gives_way(held, target):
+            continue
         if not _is_same(held, asked, target):
             raise Conflict(f"a {held.kind.value} of {held.subject} is under way, {held.id}; "
                            "wait for it or cancel it first", code="operation_open")
@@ -130,9 +137,28 @@ async def _earlier(session: AsyncSession, ask: Ask, seen: Scope) -> Operation | 
         await _escalate(session, ask, held)
         return held
     place = seen.datacenters.get(target.datacenter_id or "")
-    if asked.kind is OperationKind.FAILOVER and place and place.traffic_state is TrafficState.FAILED:
+    if target.is_emergency and place and place.traffic_state is TrafficState.FAILED and not claimants:
         return None if asked.dry_run else await repository.newest_success(session, asked.kind, place.id)
     return None
+
+
+def _gives_way(held: Operation, target: Target) -> bool:
+    """A datacenter that is lost is not drained or restored any more: its failover takes over from there."""
+    return target.is_emergency and held.kind is not OperationKind.FAILOVER
+
+
+async def _supersede(session: AsyncSession, ask: Ask, seen: Scope) -> None:
+    """Ends what gives way to an emergency, where it is; the failover finds the traffic there."""
+    if not ask.target.is_emergency:
+        return
+    for held in await repository.claimants(session, ask.target.resources):
+        held.error = f"superseded by a failover that {ask.actor} ordered"
+        for step in (await repository.steps(session, [held.id]))[held.id]:
+            if step.state is StepState.RUNNING:
+                step.state = machine.move_step(step.state, StepEvent.FAIL)
+                step.detail, step.finished_at = held.error, seen.now
+        ends_badly = held.state is OperationState.ROLLING_BACK
+        await advance.close(session, held, OperationEvent.FAIL if ends_badly else OperationEvent.CANCEL, ask.actor)
 
 
 async def _escalate(session: AsyncSession, ask: Ask, held: Operation) -> None:

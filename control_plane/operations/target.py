@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from control_plane.contracts.operations import OF_A_DATACENTER, OperationRequest
+from control_plane.contracts.operations import OF_A_DATACENTER, OperationKind, OperationRequest
 from control_plane.errors import NotFound
 from control_plane.operations.scope import Scope
 
@@ -11,18 +11,20 @@ from control_plane.operations.scope import Scope
 @dataclass(frozen=True, slots=True)
 class Target:
     """`deployments` are those that the operation changes, or whose traffic it moves, by id; `resources` are what it
-    claims. `arguments` are the order as it is stored."""
+    claims: an emergency claims the datacenter alone, so that no shift or rollout there keeps it waiting. `arguments`
+    are the order as it is stored."""
 
     subject: str
     datacenter_id: str | None
     deployments: tuple[str, ...]
     fleets: tuple[str, ...]
     arguments: dict[str, Any]
+    is_emergency: bool = False
 
     @property
     def resources(self) -> list[str]:
         place = [f"datacenter:{self.datacenter_id}"] if self.datacenter_id else []
-        return [*place, *(f"deployment:{one}" for one in self.deployments)]
+        return place if self.is_emergency else [*place, *(f"deployment:{one}" for one in self.deployments)]
 
 
 def resolve(asked: OperationRequest, seen: Scope) -> Target:
@@ -54,7 +56,8 @@ def _datacenter(asked: OperationRequest, seen: Scope) -> Target:
         subject=place, datacenter_id=place, fleets=tuple(fleets),
         deployments=tuple(one.row.id for one in seen.deployments if one.row.fleet_id in fleets),
         arguments=_said({"onto": asked.onto, "mode": asked.mode and asked.mode.value,
-                         "override_reservations": asked.override_reservations}))
+                         "override_reservations": asked.override_reservations}),
+        is_emergency=asked.kind is OperationKind.FAILOVER)
 
 
 def _said(options: dict[str, Any]) -> dict[str, Any]:

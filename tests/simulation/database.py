@@ -260,7 +260,8 @@ class Session:
 
     def _write_new(self, key: Key, made: Any) -> None:
         holder = self.tables.holders.get(key)
-        if key[1] in self.tables.table(key[0]) or (holder is not None and holder is not self):
+        is_stored = key[1] in self.tables.table(key[0]) and key not in self.deleted
+        if is_stored or (holder is not None and holder is not self):
             raise refused(UNIQUE, f"{key} is there already")
         if holder is None:
             self.tables.holders[key] = self

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from control_plane.contracts.operations import OperationKind, OperationRequest, OperationState, OperationView
 from control_plane.contracts.snapshot import TrafficState
 from control_plane.operations import service
-from tests.integration.control_plane.simulated import EAST, WEST, World, eventually, running_world
+from tests.integration.control_plane.simulated import EAST, MODEL, WEST, World, eventually, running_world
 
 
 @pytest.fixture
@@ -215,3 +215,38 @@ async def test_an_agent_of_an_older_epoch_does_nothing_for_it(world: World) -> N
         assert answer.status_code in (409, 410), answer.text
         view: OperationView = await world.operation(operation)
         assert view.state is OperationState.RUNNING
+
+
+@pytest.mark.parametrize("kind", ["drain", "restore"])
+async def test_a_drain_or_restore_gives_way_to_a_failover(world: World, kind: str) -> None:
+    """Nobody waits for the end of a drain to say that a datacenter is dead."""
+    async with world.running():
+        if kind == "restore":
+            await world.ended(await world.started("failover", WEST, mode="hard", force=True))
+        world.edges[0].open_requests = {WEST: 3}
+        earlier = await world.started(kind, WEST)
+        failover = await world.started("failover", WEST, mode="hard", force=True)
+        given_way = await world.ended(earlier)
+        assert (given_way.state, given_way.error) == (
+            OperationState.CANCELLED, "superseded by a failover that operator:olga ordered")
+        world.edges[0].open_requests = {}
+        assert (await world.ended(failover)).state is OperationState.SUCCEEDED
+        assert await world.traffic(WEST) is TrafficState.FAILED
+
+
+async def test_a_failover_that_is_only_planned_ends_nothing(world: World) -> None:
+    world.edges[0].open_requests = {WEST: 3}
+    async with world.running():
+        drain = await world.started("drain", WEST, force=True)
+        assert (await world.ask("failover", WEST, dry_run=True)).status_code == 200
+        assert (await world.operation(drain)).state is not OperationState.CANCELLED
+
+
+async def test_a_rollout_keeps_no_failover_waiting(world: World) -> None:
+    order = {"model": MODEL, "engine": {"speed": 2}, "datacenters": [WEST]}
+    async with world.running():
+        body = {"kind": "rollout", "rollout": order, "reason": "test", "force": True}
+        answer = await world.replica.client.post("/operator/v1/operations", json=body, headers=world.operator)
+        assert answer.status_code == 201, answer.text
+        failover = await world.started("failover", WEST, mode="hard", force=True)
+        assert (await world.ended(failover)).state is OperationState.SUCCEEDED
