@@ -14,6 +14,7 @@ from control_plane.contracts.evidence import MAX_MINUTES
 from control_plane.contracts.operator import OperatorScope
 from control_plane.contracts.override import MAX_ORDERS, Override, OverrideAction, SignedOverride
 from control_plane.contracts.signing import SigningKey
+from control_plane.evidence.quorum import Place, Rules, Voter, decide
 from control_plane.override import repository as override
 from tests.integration.control_plane.replica import MODEL, Peer
 from tests.integration.control_plane.simulated import EAST, WEST, World, running_world
@@ -138,3 +139,20 @@ async def test_a_forged_order_is_on_record_in_the_name_of_the_edge_that_told_it(
     answer = await world.replica.client.get(f"/operator/v1/audit?target=datacenter:{WEST}", headers=world.operator)
     event = answer.json()["data"][0]
     assert (event["actor"], event["after"]["proved"]) == (f"machine:{world.edges[0].peer.identity}", False)
+
+
+@pytest.mark.parametrize(("honest", "fails_over"), [(0, True), (1, False), (2, False), (5, False)])
+def test_one_liar_takes_a_healthy_datacenter_out_only_where_it_is_the_only_edge(honest: int, fails_over: bool) -> None:
+    edges = [Voter(f"honest-{n}", EAST, 1_000.0, {}) for n in range(honest)]
+    liar = Voter("liar", EAST, 1_000.0, {WEST: 0.0})
+    (found,) = decide([*edges, liar], [Place(WEST, serves=True)], 1_000.0, Rules())
+    assert (found.blocked == "") is fails_over
+
+
+@pytest.mark.parametrize(("honest_region", "silent_s", "fails_over"), [
+    (EAST, 60.0, False), (EAST, 1_000.0, True), (WEST, 1_000.0, False)])
+def test_a_liar_that_silences_the_other_edge_waits_for_it_to_be_gone(
+        honest_region: str, silent_s: float, fails_over: bool) -> None:
+    edges = [Voter("liar", EAST, 1_000.0, {WEST: 0.0}), Voter("honest", honest_region, 1_000.0 - silent_s, {})]
+    (found,) = decide(edges, [Place(WEST, serves=True)], 1_000.0, Rules())
+    assert (found.blocked == "") is fails_over
