@@ -10,7 +10,7 @@ from tests.contract.environments.install import NAMES, environment
 # Most tests wait more than they compute: three at a time keep two cores busy.
 SIDE_BY_SIDE = ["-n", "3", "--dist", "loadscope", "--no-loadscope-reorder"]
 # More failures than this are no accident of a crowded machine.
-MAX_AGAIN = 12
+MAX_AGAIN = 24
 
 
 class Failures:
