@@ -81,8 +81,14 @@ async def events(house: House, action: str) -> list[dict[str, Any]]:
 
 async def test_a_datacenter_is_drained_by_hand_and_comes_back_and_all_is_on_record(house: House) -> None:
     guest = await house.guest()
+
+    async def is_remembered() -> bool:
+        """The edge keeps keys on its disk half a second after it learned them; before that a kill forgets them."""
+        return await asyncio.to_thread((house.edge.state_dir / "keys.json").is_file)
+
     async with guest.client() as client:
         assert (await served(house, client, 20, "a"))[WEST] > 0
+        await until(is_remembered, 20)
         await house.gate.close()
         assert await told(house) is OverrideOutcome.TAKEN
         assert await served(house, client, 20, "b") == {WEST: 0, EAST: 20}
