@@ -26,6 +26,10 @@ Key = tuple[str, Any]
 UNIQUE = "23505"
 
 
+class UnknownQuery(Exception):
+    """The product asked the database for something that nothing in `tests/simulation/standins` stands for."""
+
+
 class Away(ConnectionRefusedError):
     """The database does not answer."""
 
@@ -142,7 +146,7 @@ class Session:
         return self.find(entity.__tablename__, ident)
 
     async def execute(self, statement: Any, *_: Any) -> Any:
-        raise NotImplementedError(f"a query that nothing stands for; add it to tests/simulation/standins: {statement}")
+        raise UnknownQuery(f"the simulator never passes over a query: give it a stand-in: {statement}")
 
     # what stand-ins for repositories call
 
